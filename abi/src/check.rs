@@ -54,6 +54,11 @@ pub(crate) fn root(rank: c_int) -> Result<Rank, CallError> {
     u32::try_from(rank).map(Rank).map_err(|_| ArgumentError::Root.into())
 }
 
+/// The leader of a group.
+pub(crate) fn leader(rank: c_int) -> Result<Rank, CallError> {
+    u32::try_from(rank).map(Rank).map_err(|_| ArgumentError::Rank.into())
+}
+
 // Hot: per message.
 #[inline]
 pub(crate) fn tag(tag: c_int) -> Result<Tag, CallError> {

@@ -269,6 +269,7 @@ mod tests {
         let sources = [
             include_str!("../../mpi/src/error.rs"),
             include_str!("../../world/src/world.rs"),
+            include_str!("../../coll/src/framework.rs"),
             include_str!("../../runtime/src/settings.rs"),
         ];
         let (manual, text) = (include_str!("../../docs/errors.md"), sources.concat());

@@ -21,9 +21,12 @@ pub enum ContextKind {
     PointToPoint = 0,
     /// Messages of collective operations and of communicator creation.
     Collective = 1,
-    /// Messages of repair and creation that go on where the others do not: neither a failure nor a revocation ends this context.
+    /// Messages of creations by a group of the members. Neither a failure nor a revocation ends this context.
     /// It is retired together with the point-to-point context of its communicator, and opened only where it is needed.
     Creation = 2,
+    /// Messages of agreements and shrinks by schedules, which go on where other collective operations do not. As
+    /// [`Creation`](ContextKind::Creation).
+    Agreement = 3,
 }
 
 /// The number that one receiver chose for an identity and context kind; stands in the headers of messages to it
@@ -56,6 +59,7 @@ impl Wire for ContextKind {
             0 => Some(ContextKind::PointToPoint),
             1 => Some(ContextKind::Collective),
             2 => Some(ContextKind::Creation),
+            3 => Some(ContextKind::Agreement),
             _ => None,
         }
     }

@@ -8,6 +8,7 @@
  *   --touched MIB       memory that the victim has touched, in pages of 4 KiB (0)
  *   --delay US          how long the early ones have been blocked when the victim dies: every second survivor enters early, the
  *                       others just before (20000)
+ *   --all-early         every survivor enters early: all are asleep when the victim dies
  *   --samples           a line for each survivor instead of the table: rank, microseconds, class */
 #include "common.h"
 #if defined(__has_include)
@@ -46,7 +47,7 @@ struct page {
 
 struct options {
     enum call call;
-    int mebibytes, delay_us, samples;
+    int mebibytes, delay_us, all_early, samples;
 };
 
 static int64_t now_ns(void)
@@ -100,6 +101,8 @@ static int take(struct options *options, int *argc, char **argv, const char **wr
         int is_delay = strcmp(argv[i], "--delay") == 0;
         if (strcmp(argv[i], "--samples") == 0) {
             options->samples = 1;
+        } else if (strcmp(argv[i], "--all-early") == 0) {
+            options->all_early = 1;
         } else if ((is_call || is_touched || is_delay) && i + 1 < *argc) {
             const char *value = argv[++i];
             int call = 0;
@@ -192,7 +195,7 @@ static void survive(struct bench *b, struct page *page, const struct options *op
 {
     int64_t returned = 0;
     __atomic_add_fetch(&page->ready, 1, __ATOMIC_ACQ_REL);
-    while (b->rank % 2 == 1 && __atomic_load_n(&page->late_enter, __ATOMIC_ACQUIRE) == 0)
+    while (!options->all_early && b->rank % 2 == 1 && __atomic_load_n(&page->late_enter, __ATOMIC_ACQUIRE) == 0)
         pause_us(50);
     int class = depend_on(options->call, b->ranks - 1, &returned);
     page->answers[b->rank].returned_ns = returned;

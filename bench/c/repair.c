@@ -6,16 +6,7 @@
  *
  *   0 Allreduce of 8 bytes   1 Comm_dup and free   2 Comm_split and free   3 agree   4 shrink   5 agree with a dead member   */
 #include "common.h"
-#if defined(__has_include)
-#if __has_include(<mpi-ext.h>)
-#include <mpi-ext.h>
-#endif
-#endif
-#if defined(MEND_HAVE_MPIX_COMM_AGREE) || defined(OMPI_HAVE_MPI_EXT_FTMPI) || defined(OMPI_HAVE_MPIX_COMM_ISHRINK)
-#define HAS_REPAIR 1
-#else
-#define HAS_REPAIR 0
-#endif
+#include "repair.h"
 #include <signal.h>
 
 enum operation { ALLREDUCE, DUP, SPLIT, AGREE, SHRINK, OPERATIONS };

@@ -16,6 +16,7 @@ use busy::Busy;
 use cell::{CELLS, Cell, NONE_BLOCKED, SHARED, SOME_BLOCKED};
 use mpi::Mpi;
 use options::Options;
+pub use samples::median;
 use samples::{Sample, Samples};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -49,16 +50,7 @@ pub fn command(words: &[&str]) -> Outcome {
     }
     let folder = folder()?;
     let others: Vec<(&str, &str)> = options.before.iter().chain(&options.others).copied().collect();
-    let mut mpis = Mpi::named(options.mend, &others)?;
-    if options.open_mpi {
-        mpis.push(Mpi::open_mpi(&folder)?);
-    }
-    if mpis.is_empty() {
-        return Err(format!("no MPI is named\n{}", super::USAGE));
-    }
-    for mpi in &mpis {
-        mpi.compile(&sources(), &folder)?;
-    }
+    let mpis = Mpi::prepare(options.mend, &others, options.open_mpi, &sources(), &folder)?;
     if options.busy > 0 {
         // The ranks and the busy processes inherit the set of processors.
         line::confine(&options.processors)?;

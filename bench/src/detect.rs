@@ -43,16 +43,7 @@ struct Row<'a> {
 pub fn command(words: &[&str]) -> Outcome {
     let options = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Mpi::named(options.mend, &options.others)?;
-    if options.open_mpi {
-        mpis.push(Mpi::open_mpi(&folder)?);
-    }
-    if mpis.is_empty() {
-        return Err(format!("no MPI is named\n{}", super::USAGE));
-    }
-    for mpi in &mpis {
-        mpi.compile(&sources(), &folder)?;
-    }
+    let mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &sources(), &folder)?;
     let mut rows = Vec::new();
     for mpi in &mpis {
         for &mebibytes in &options.touched {

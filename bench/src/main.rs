@@ -9,6 +9,7 @@
 
 mod compare;
 mod detect;
+mod repair;
 
 use std::process::ExitCode;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["compare", rest @ ..] => compare::command(rest),
         ["detect", rest @ ..] => detect::command(rest),
+        ["repair", rest @ ..] => repair::command(rest),
         [compare::busy::WORD] => compare::busy::be_busy(),
         _ => Err(USAGE.to_owned()),
     };
@@ -48,5 +50,14 @@ const USAGE: &str =
   --calls LIST           of receive, wildcard, probe, barrier, allreduce, waitall (default all)
   --touched LIST         MiB that the victim has touched (default 0,1024)
   --format F             text (default), csv, json
+  --rival NAME=PREFIX    another MPI that is installed already; may be repeated
+  --open-mpi             Open MPI from PyPI too
+
+       mend-bench repair [--mend PREFIX] [--ranks LIST] [--rounds N] [--iterations N] ...
+  agreement, shrink, revocation and the creation of communicators
+  --ranks LIST           ranks of a job (default 2,4,8)
+  --rounds N             how often each MPI runs each program (default 5)
+  --iterations N         operations of a run (default 2000)
+  --pin A,B              the processors of the ranks (default 0,1)
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
   --open-mpi             Open MPI from PyPI too";

@@ -109,7 +109,8 @@ fn is_text(path: &str) -> bool {
 const TEST_FOLDERS: &[&str] = &["testing", "tests", "bench", "sim"];
 const HIDDEN_FOLDERS: &[&str] = &[".ci", ".cargo"];
 const ENDINGS: &[&str] = &[
-    "rs", "toml", "md", "c", "cc", "h", "cpp", "sh", "py", "yml", "yaml", "table", "txt", "in", "json", "map",
+    "rs", "toml", "md", "c", "cc", "h", "cpp", "sh", "py", "yml", "yaml", "table", "txt", "in", "json",
+    "map", "svg",
 ];
 
 #[cfg(test)]

@@ -1,23 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Collective operations as schedules: what each rank sends, receives, copies and reduces, in rounds. [`schedule`] builds a schedule, and
-//! [`Schedule::progress`] executes it over a [`MessageLayer`]. Neither blocks or reads a clock, so a test can run all ranks of a job in one
-//! thread (`tests/all_ranks.rs`). Read [`Collective`] first.
+//! Collective operations: the components that offer them, and schedules: what each rank sends, receives, copies and reduces, in rounds.
 //!
-//! Not in this crate: matching and transports (`pml`), the choice of communicator and tag (`mpi`).
+//! A [`Framework`] selects the components for a communicator ([`Selection`]), [`Selection::schedule`] builds a schedule, and
+//! [`Schedule::progress`] executes it over a [`MessageLayer`]. None of them blocks or reads a clock, so a test can run all ranks of a job
+//! in one thread (`tests/all_ranks.rs`). Read [`Collective`] and [`Framework`] first.
+//!
+//! | component | file | offers |
+//! |---|---|---|
+//! | `basic` | basic.rs | every operation, by schedules |
+//! | `ftagree` | ftagree.rs | agreements that survive failures |
+//!
+//! Not in this crate: matching and transports (`pml`), the choice of communicator and tag, the messages of agreements (`mpi`).
 #![forbid(unsafe_code)]
 
 mod basic;
+mod component;
 mod error;
+mod framework;
+mod ftagree;
 mod parameters;
 mod schedule;
 
+pub use component::{AgreeOn, Component, Facts, Operation};
 pub use error::Error;
+pub use framework::{Bid, COMPONENTS, Framework, Selection, SelectionError};
 pub use parameters::PARAMETERS;
 pub use schedule::{MessageLayer, Schedule};
 
 use mend_base::Rank;
 use mend_datatype::{Op, TypedBuffer};
-use schedule::Builder;
 
 /// A collective operation as one rank calls it. A buffer that is `None` means `MPI_IN_PLACE` where the standard allows that; elsewhere it
 /// means that the operation uses this buffer only at other ranks (MPI-5.0 §6.2-6.9).
@@ -84,29 +95,4 @@ pub enum Collective {
         /// As many elements as all blocks have.
         receive: TypedBuffer,
     },
-}
-
-/// Builds the schedule of rank `me` of `size` for `call`.
-pub fn schedule(me: Rank, size: u32, call: Collective) -> Result<Schedule, Error> {
-    assert!(me.0 < size, "the rank is not in the communicator");
-    let mut builder = Builder::new(me, size);
-    match call {
-        Collective::Barrier => basic::barrier::build(&mut builder),
-        Collective::Bcast { data, root } => basic::broadcast::build(&mut builder, &data, root)?,
-        Collective::Reduce { send, receive, op, root } => {
-            basic::reduce::build(&mut builder, send, receive, op, root)?;
-        }
-        Collective::Allreduce { send, receive, op } => {
-            basic::allreduce::build(&mut builder, send, receive, op)?;
-        }
-        Collective::Gather { send, receive, root } => {
-            basic::gather::build(&mut builder, send, receive, root)?
-        }
-        Collective::Scatter { send, receive, root } => {
-            basic::scatter::build(&mut builder, send, receive, root)?;
-        }
-        Collective::Allgather { send, receive } => basic::allgather::build(&mut builder, send, &receive)?,
-        Collective::Alltoall { send, receive } => basic::alltoall::build(&mut builder, send, &receive)?,
-    }
-    Ok(builder.finish())
 }

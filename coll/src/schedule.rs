@@ -241,8 +241,16 @@ pub(crate) struct Builder {
 }
 
 impl Builder {
-    pub(crate) fn new(me: Rank, size: u32) -> Self {
-        Builder { me: me.0, size, steps: Vec::new() }
+    /// The schedule of rank `me` of `size` with the steps that `add` adds.
+    pub(crate) fn build(
+        me: Rank,
+        size: u32,
+        add: impl FnOnce(&mut Builder) -> Result<(), Error>,
+    ) -> Result<Schedule, Error> {
+        assert!(me.0 < size, "the rank is not in the communicator");
+        let mut builder = Builder { me: me.0, size, steps: Vec::new() };
+        add(&mut builder)?;
+        Ok(builder.finish())
     }
 
     pub(crate) fn send(&mut self, to: u32, data: &TypedBuffer) {
@@ -266,7 +274,7 @@ impl Builder {
         self.steps.push(Step::Reduce { op, left: left.share(), into: into.share() });
     }
 
-    pub(crate) fn finish(self) -> Schedule {
+    fn finish(self) -> Schedule {
         Schedule { steps: self.steps, next: 0, running: Vec::new(), phase: Phase::Running { error: None } }
     }
 
@@ -292,6 +300,14 @@ pub(crate) fn scratch(like: &TypedBuffer) -> Result<TypedBuffer, Error> {
     let bytes = datatype.span(count).expect("a buffer of as many elements exists");
     let buffer = Buffer::try_zeroed(bytes).ok_or(Error::NoMemory)?;
     Ok(TypedBuffer::new(UserMemory::of_buffer(&buffer), datatype, count))
+}
+
+/// A temporary buffer with these bytes, `count` elements of `datatype`. It lives as long as the schedule and its requests.
+pub(crate) fn buffer_of(bytes: &[u8], datatype: Datatype, count: u64) -> Result<TypedBuffer, Error> {
+    let buffer = Buffer::try_zeroed(bytes.len()).ok_or(Error::NoMemory)?;
+    let memory = UserMemory::of_buffer(&buffer);
+    memory.write(0, bytes);
+    Ok(TypedBuffer::new(memory, datatype, count))
 }
 
 /// A buffer with one block for each rank.

@@ -4,7 +4,7 @@
 //! execute steps and messages arrive.
 
 use mend_base::{Key, Random, Rank};
-use mend_coll::{Collective, Error, MessageLayer, Schedule, schedule};
+use mend_coll::{AgreeOn, Collective, Error, Framework, MessageLayer, Schedule, Selection};
 use mend_datatype::{Datatype, Op, TypedBuffer};
 use mend_pml::{Error as PmlError, Request, Started, State, Status};
 use mend_transport::{Buffer, PayloadWriter, UserMemory};
@@ -228,6 +228,15 @@ impl MessageLayer for RankPort<'_> {
     }
 }
 
+/// The components of a communicator of this size, with the defaults of all parameters.
+fn selection(size: u32) -> Arc<Selection> {
+    Framework::with_defaults(false).select(size)
+}
+
+fn schedule(me: Rank, size: u32, call: Collective) -> Result<Schedule, Error> {
+    selection(size).schedule(me, size, call)
+}
+
 fn key(number: u32) -> Key {
     Key { index: number, generation: 1 }
 }
@@ -268,12 +277,14 @@ fn assert_nothing_left(fabric: &Fabric) {
 
 fn run_successfully(seed: u64, calls: Vec<Collective>) {
     let size = calls.len() as u32;
+    let schedules = calls.into_iter().enumerate();
+    let schedules =
+        schedules.map(|(me, call)| schedule(Rank(me as u32), size, call).expect("the call is correct"));
+    run_all_successfully(seed, schedules.collect());
+}
+
+fn run_all_successfully(seed: u64, mut schedules: Vec<Schedule>) {
     let mut fabric = Fabric::new(seed);
-    let mut schedules: Vec<Schedule> = calls
-        .into_iter()
-        .enumerate()
-        .map(|(me, call)| schedule(Rank(me as u32), size, call).expect("the call is correct"))
-        .collect();
     let results = run(&mut fabric, &mut schedules);
     assert!(results.iter().all(Result::is_ok));
     assert_nothing_left(&fabric);
@@ -732,6 +743,47 @@ fn a_survivor_of_a_death_at_any_step_returns_the_failure_exactly_if_it_needs_the
         let size = 2 + random.below(8) as u32;
         let (kind, victim) = (random.below(8) as usize, random.below(size.into()) as u32);
         with_death(seed, size, kind, victim, random.below(8));
+    }
+}
+
+#[test]
+fn without_fault_tolerance_the_members_agree_by_a_schedule_on_the_bitwise_and() {
+    for size in SIZES {
+        for seed in 0..8 {
+            let mut random = Random(seed);
+            let flags: Vec<i32> =
+                (0..size).map(|_| (random.bits() | random.bits() | random.bits()) as i32).collect();
+            let buffers: Vec<_> = flags.iter().map(|&flag| buffer(&[flag])).collect();
+            let agree = |(me, flag)| selection(size).agree(Rank(me), size, &ints(flag), AgreeOn::All);
+            let schedules = (0..size).zip(&buffers).map(agree);
+            let schedules =
+                schedules.map(|built| built.expect("by a schedule").expect("the call is correct"));
+            run_all_successfully(seed, schedules.collect());
+            let all = flags.iter().fold(-1, |all, flag| all & flag);
+            assert!(buffers.iter().all(|flag| values(flag) == [all]), "{size} ranks, seed {seed}");
+        }
+    }
+}
+
+// Row AG9
+#[test]
+fn without_fault_tolerance_each_group_of_an_intercommunicator_gets_the_and_of_the_other_one() {
+    for (size, first) in SIZES.flat_map(|size| (1..size).map(move |first| (size, first))) {
+        let mut random = Random(u64::from(size * first));
+        let flags: Vec<i32> =
+            (0..size).map(|_| (random.bits() | random.bits() | random.bits()) as i32).collect();
+        let buffers: Vec<_> = flags.iter().map(|&flag| buffer(&[flag])).collect();
+        let on = |me| if me < first { AgreeOn::SecondGroup } else { AgreeOn::FirstGroup };
+        let agree = |(me, flag)| selection(size).agree(Rank(me), size, &ints(flag), on(me));
+        let schedules = (0..size).zip(&buffers).map(agree);
+        let schedules = schedules.map(|built| built.expect("by a schedule").expect("the call is correct"));
+        run_all_successfully(u64::from(first), schedules.collect());
+        let (low, high) = flags.split_at(first as usize);
+        let all = |flags: &[i32]| flags.iter().fold(-1, |all, flag| all & flag);
+        for (me, flag) in (0..size).zip(&buffers) {
+            let expected = if me < first { all(high) } else { all(low) };
+            assert_eq!(values(flag), [expected], "rank {me} of {size}, {first} in the first group");
+        }
     }
 }
 

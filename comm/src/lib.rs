@@ -7,5 +7,5 @@
 mod communicator;
 mod group;
 
-pub use communicator::{Communicator, Congruence};
+pub use communicator::{Communicator, Congruence, Remote};
 pub use group::{Comparison, Group, GroupError};

@@ -13,7 +13,7 @@ use mend_base::{Duration, Instant};
 pub const KILL_TIME_LIMIT: Duration = Duration::from_millis(5_000);
 
 /// How long the job waits to learn how a process ended, after it is known that the process has ended.
-const ENDING_TIME_LIMIT: Duration = Duration::from_millis(1_000);
+pub(crate) const ENDING_TIME_LIMIT: Duration = Duration::from_millis(1_000);
 
 /// Which ranks' exit codes determine that of the job.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -34,14 +34,30 @@ pub struct Rules {
     pub counting: Counting,
     /// Each death is reported in a line.
     pub reports_deaths: bool,
-    /// Notices of a death are sent only to ranks that ask about the dead rank or wait for a contact with it (a test hook).
-    pub muted: bool,
+    /// Which notices of a death are not sent (a test hook).
+    pub muted: Muted,
+}
+
+/// Which notices of a death are not sent, for tests of what finds deaths otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Muted {
+    /// All are sent.
+    None,
+    /// They are sent only to ranks that ask about the dead rank or wait for a contact with it.
+    Unasked,
+    /// None is sent: as a launcher without knowledge of failures.
+    All,
 }
 
 impl Default for Rules {
     /// The rules of a command line without options.
     fn default() -> Self {
-        Rules { fault_tolerant: true, counting: Counting::NotFailed, reports_deaths: false, muted: false }
+        Rules {
+            fault_tolerant: true,
+            counting: Counting::NotFailed,
+            reports_deaths: false,
+            muted: Muted::None,
+        }
     }
 }
 
@@ -195,15 +211,19 @@ fn to_blame(ranks: &RankTable) -> Option<(u32, &RankRecord, &Death)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Counting, ENDING_TIME_LIMIT, Exit, ExitPolicy, KILL_TIME_LIMIT, Rules};
+    use super::{Counting, ENDING_TIME_LIMIT, Exit, ExitPolicy, KILL_TIME_LIMIT, Muted, Rules};
     use crate::ending::Ending::{self, Exited, Signalled};
     use crate::ranks::{FoundBy, RankTable};
     use crate::sentences::report;
     use crate::{Effect, NodeDaemon};
     use mend_base::{Duration, Instant, Job};
 
-    const RULES: Rules =
-        Rules { fault_tolerant: true, counting: Counting::NotFailed, reports_deaths: false, muted: false };
+    const RULES: Rules = Rules {
+        fault_tolerant: true,
+        counting: Counting::NotFailed,
+        reports_deaths: false,
+        muted: Muted::None,
+    };
     const WORST: Rules = Rules { counting: Counting::Worst, ..RULES };
     const WITHOUT: Rules = Rules { fault_tolerant: false, ..RULES };
     const NOW: Instant = Instant(1);

@@ -28,6 +28,7 @@
 
 mod ending;
 mod exit_policy;
+mod hang_report;
 mod node_daemon;
 mod notifier;
 mod ranks;
@@ -35,7 +36,7 @@ mod results;
 mod sentences;
 
 pub use ending::{Ending, signal_code, signal_name};
-pub use exit_policy::{Counting, KILL_TIME_LIMIT, Rules};
+pub use exit_policy::{Counting, KILL_TIME_LIMIT, Muted, Rules};
 pub use node_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, ProcessEnd};
 pub use notifier::Step;
 pub use ranks::RankLine;

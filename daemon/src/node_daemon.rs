@@ -2,13 +2,14 @@
 //! The state machine of the node daemon: from inputs it derives effects and notices.
 
 use crate::ending::Ending;
-use crate::exit_policy::{self, ExitPolicy, Rules};
+use crate::exit_policy::{self, ENDING_TIME_LIMIT, ExitPolicy, Rules};
+use crate::hang_report::{Call, HangReport};
 use crate::notifier::{Notifier, Step};
-use crate::ranks::{FoundBy, RankLine, RankTable};
+use crate::ranks::{Death, FoundBy, RankLine, RankTable};
 use crate::results::Results;
 use crate::sentences;
 use mend_base::{Instant, Job, Peer};
-use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, RankMessage};
+use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, Place, RankMessage};
 use mend_runtime::exit_code;
 use mend_transport::{Card, Cause};
 use std::collections::VecDeque;
@@ -22,6 +23,7 @@ pub struct NodeDaemon {
     ranks: RankTable,
     notifier: Notifier,
     results: Results,
+    hang_report: HangReport,
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
@@ -32,6 +34,8 @@ pub struct NodeDaemon {
     unreported: Vec<u32>,
     /// The time of the last call of [`on_time`](NodeDaemon::on_time).
     decided_at: Instant,
+    /// When the dying ranks were examined last.
+    dying_examined_at: Instant,
     /// Why the job is over, if it is.
     over: Option<JobEndReason>,
     effects: VecDeque<Effect>,
@@ -49,11 +53,16 @@ pub enum Effect {
     /// Read every message that this rank has sent, pass each to [`NodeDaemon::on_rank_message`], and then call
     /// [`NodeDaemon::on_messages_read`].
     ReadMessages(u32),
+    /// Look whether the process of this rank, which said that a fatal signal ends it, runs on: it neither writes its core nor is stopped.
+    /// Then call [`NodeDaemon::on_dying_examined`].
+    ExamineDying(u32),
     /// Kill the process that is this rank, but no wrapper that it runs under. If the process was alive until then, call
     /// [`NodeDaemon::on_killed_alive`].
     Kill(u32),
     /// Print this line for the user.
     Report(RankLine),
+    /// Print these lines for the user.
+    Table(Vec<String>),
     /// The job is over: end every process of it except [`NodeDaemon::spared`].
     EndJob(JobEnd),
 }
@@ -122,11 +131,13 @@ impl NodeDaemon {
             ranks: RankTable::new(ranks),
             notifier: Notifier::new(job, ranks, rules.muted),
             results: Results::default(),
+            hang_report: HangReport::default(),
             policy: ExitPolicy::new(rules),
             examined: VecDeque::new(),
             seen_ends: VecDeque::new(),
             unreported: vec![],
             decided_at: Instant(0),
+            dying_examined_at: Instant(0),
             over: None,
             effects: VecDeque::new(),
         }
@@ -164,7 +175,32 @@ impl NodeDaemon {
 
     /// When [`on_time`](NodeDaemon::on_time) has to be called at the latest. It may already have passed.
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.policy.next_deadline(&self.ranks, self.decided_at)
+        let decision = self.policy.next_deadline(&self.ranks, self.decided_at);
+        let examination = self.dying().map(|(_, death)| self.examines_at(death)).min();
+        decision.into_iter().chain(examination).chain(self.hang_report.deadline()).min()
+    }
+
+    /// The ranks that said that a fatal signal ends them, and whose process has not ended.
+    fn dying(&self) -> impl Iterator<Item = (u32, &Death)> {
+        let deaths = self.ranks.deaths();
+        let dying =
+            deaths.filter(|(_, record, death)| death.found == FoundBy::DyingMark && !record.has_ended());
+        dying.map(|(rank, _, death)| (rank, death))
+    }
+
+    /// A dying process has had time to begin its core when it is examined.
+    fn examines_at(&self, death: &Death) -> Instant {
+        death.at.max(self.dying_examined_at) + ENDING_TIME_LIMIT
+    }
+
+    /// Has dying ranks examined, time and again: a debugger may let such a process run on, with the signal discarded.
+    fn examine_dying(&mut self, now: Instant) {
+        let due: Vec<u32> =
+            self.dying().filter(|(_, death)| self.examines_at(death) <= now).map(|(rank, _)| rank).collect();
+        if !due.is_empty() {
+            self.dying_examined_at = now;
+            self.effects.extend(due.into_iter().map(Effect::ExamineDying));
+        }
     }
 
     /// When the job is over: the ranks that are dying by themselves, and may be writing their cores. None if the user asked for the end.
@@ -172,11 +208,7 @@ impl NodeDaemon {
         if matches!(self.over, Some(JobEndReason::Asked | JobEndReason::Overdue)) {
             return vec![];
         }
-        let dying = self
-            .ranks
-            .deaths()
-            .filter(|(_, record, death)| death.found == FoundBy::DyingMark && !record.has_ended());
-        dying.map(|(rank, ..)| rank).collect()
+        self.dying().map(|(rank, _)| rank).collect()
     }
 
     /// The line about the first death in a job that was ended for another reason than a death, if there is one to name.
@@ -261,6 +293,14 @@ impl NodeDaemon {
         }
     }
 
+    /// Whether the process of `rank`, which said that a fatal signal ends it, runs on. Other ranks know it as failed: it is killed, since the
+    /// job would wait for it (I1).
+    pub fn on_dying_examined(&mut self, rank: u32, runs_on: bool) {
+        if runs_on {
+            self.effects.push_back(Effect::Kill(rank));
+        }
+    }
+
     /// Has the messages that `rank` sent before its end read before its failure is declared: it may have left.
     fn read_messages(&mut self, rank: u32, found: FoundBy) {
         self.seen_ends.push_back(SeenEnd { rank, found });
@@ -315,6 +355,10 @@ impl NodeDaemon {
                 true
             }
             RankMessage::RecallResult(key) => self.notifier.recalled(rank, key, self.results.recall(key)),
+            RankMessage::Sits(place) => {
+                self.on_place(rank, place, now);
+                true
+            }
             RankMessage::Finalize => self.on_finalize(rank),
             RankMessage::GiveUp => {
                 self.fail(rank, FoundBy::GaveUp, now);
@@ -346,6 +390,16 @@ impl NodeDaemon {
             self.effects.push_back(Effect::WatchLife(rank, outbox));
         }
         first
+    }
+
+    /// `rank` says where it is. All are asked if it is the first that has been blocked for too long.
+    fn on_place(&mut self, rank: u32, place: Place, now: Instant) {
+        let Place { is_blocked, seconds, what } = place;
+        let what = what.chars().map(|each| if each.is_control() { '?' } else { each }).collect();
+        if self.hang_report.on_call(rank, is_blocked, Call { what, seconds }, now) {
+            let others = self.ranks.all().filter(|(other, record)| record.is_inside() && *other != rank);
+            others.for_each(|(other, _)| self.notifier.where_are_you(other));
+        }
     }
 
     /// A rank that writes garbage is fenced; for any other cause it is examined.
@@ -403,6 +457,7 @@ impl NodeDaemon {
     /// other input.
     pub fn on_time(&mut self, now: Instant) {
         self.decided_at = now;
+        self.examine_dying(now);
         let ranks = &self.ranks;
         let effects = &mut self.effects;
         self.unreported.retain(|&rank| match sentences::report(ranks, rank) {
@@ -412,6 +467,8 @@ impl NodeDaemon {
             }
             None => true,
         });
+        let inside = self.ranks.all().filter(|(_, record)| record.is_inside()).map(|(rank, _)| rank);
+        self.effects.extend(self.hang_report.lines(inside, now).map(Effect::Table));
         if let Some(exit) = self.policy.decide(&self.ranks, now) {
             let asked_by_user = self.policy.deaths_are_expected();
             let reason = if asked_by_user { JobEndReason::Asked } else { JobEndReason::Over };
@@ -430,8 +487,9 @@ impl NodeDaemon {
 
 #[cfg(test)]
 mod tests {
-    use super::NodeDaemon;
-    use crate::exit_policy::Rules;
+    use super::{Effect, NodeDaemon, ProcessEnd};
+    use crate::ending::Ending;
+    use crate::exit_policy::{ENDING_TIME_LIMIT, Rules};
     use mend_base::{Identity, Instant, Job, Peer};
     use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
     use mend_runtime::{RECALLS_MAX, ResultKey};
@@ -480,6 +538,39 @@ mod tests {
         say(&mut daemon, 1, RankMessage::Finalize);
         assert!(matches!(next_notice(&mut daemon, 2), Some(DaemonMessage::Finalized(_))));
         assert_eq!(recall(&mut daemon, 2), Some(vec![9]));
+    }
+
+    fn examined(daemon: &mut NodeDaemon) -> Vec<u32> {
+        let effects = core::iter::from_fn(|| daemon.next_effect());
+        let examined = effects.filter_map(|effect| match effect {
+            Effect::ExamineDying(rank) => Some(rank),
+            _ => None,
+        });
+        examined.collect()
+    }
+
+    #[test]
+    fn a_rank_that_said_that_it_dies_is_examined_time_and_again_and_killed_when_it_runs_on() {
+        let mut daemon = daemon();
+        daemon.on_life_marked(1, true);
+        daemon.on_messages_read(1, NOW);
+        daemon.on_time(NOW);
+        assert_eq!(examined(&mut daemon), []);
+        let first = daemon.next_deadline().unwrap();
+        assert_eq!(first, NOW + ENDING_TIME_LIMIT);
+        daemon.on_time(first);
+        assert_eq!(examined(&mut daemon), [1]);
+        // It writes its core.
+        daemon.on_dying_examined(1, false);
+        assert!(daemon.next_effect().is_none());
+        let second = daemon.next_deadline().unwrap();
+        assert_eq!(second, first + ENDING_TIME_LIMIT);
+        daemon.on_time(second);
+        assert_eq!(examined(&mut daemon), [1]);
+        daemon.on_dying_examined(1, true);
+        assert!(matches!(daemon.next_effect(), Some(Effect::Kill(1))));
+        daemon.on_process_ended(1, ProcessEnd::Child(Ending::Signalled(9)));
+        assert_eq!(daemon.next_deadline(), None);
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //!                 └── one has left or failed: no contact; the other is notified of that end
 //! ```
 
+use crate::exit_policy::Muted;
 use mend_base::{Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, FINALIZED_MAX};
 use mend_runtime::{RECALLS_MAX, ResultKey};
@@ -33,8 +34,8 @@ pub(crate) struct Notifier {
     pairs: HashMap<(u32, u32), PairState>,
     /// The ends of ranks, in the order in which they were declared.
     ends: Vec<End>,
-    /// Deaths are not in the list of ends: only a rank that asks is notified (a test hook).
-    muted: bool,
+    /// If not [`Muted::None`], deaths are not in the list of ends: only a rank that asks is notified, or none (a test hook).
+    muted: Muted,
     /// The ranks for which there may be a notice.
     due: BTreeSet<u32>,
 }
@@ -83,6 +84,7 @@ enum Queued {
     /// An end that was sent before, for a rank that asked again.
     Again(End),
     Recalled(ResultKey, Option<Arc<[u8]>>),
+    WhereAreYou,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,7 +106,7 @@ enum StepKind {
 
 impl Notifier {
     /// For ranks 0 to `ranks` - 1 of `job`.
-    pub(crate) fn new(job: Job, ranks: u32, muted: bool) -> Self {
+    pub(crate) fn new(job: Job, ranks: u32, muted: Muted) -> Self {
         Notifier {
             job,
             addressees: (0..ranks).map(|_| Addressee::default()).collect(),
@@ -188,6 +190,11 @@ impl Notifier {
         true
     }
 
+    /// `to` is asked where its program is.
+    pub(crate) fn where_are_you(&mut self, to: u32) {
+        self.queue(to, Queued::WhereAreYou);
+    }
+
     /// `rank` has left: each other rank is notified, after the notices about `rank` that are queued already.
     pub(crate) fn finalized(&mut self, rank: u32) {
         self.end(rank, AddresseeState::Left(self.ends.len()));
@@ -196,8 +203,9 @@ impl Notifier {
 
     /// `rank` has failed: each other rank is notified, after the notices about `rank` that are queued already.
     pub(crate) fn failed(&mut self, rank: u32) {
-        let waiting = self.end(rank, AddresseeState::Failed((!self.muted).then_some(self.ends.len())));
-        if !self.muted {
+        let is_told = self.muted == Muted::None;
+        let waiting = self.end(rank, AddresseeState::Failed(is_told.then_some(self.ends.len())));
+        if is_told {
             return self.add_end(End::Failed(rank));
         }
         // A rank that waits for a contact is notified as one that asks.
@@ -234,6 +242,7 @@ impl Notifier {
         let (place, end) = match self.addressees[rank as usize].state {
             AddresseeState::Open => return,
             AddresseeState::Left(place) => (Some(place), End::Finalized(rank)),
+            AddresseeState::Failed(_) if self.muted == Muted::All => return,
             AddresseeState::Failed(place) => (place, End::Failed(rank)),
         };
         let sent_before = place.is_none_or(|place| place < self.addressees[to as usize].ends_sent);
@@ -311,6 +320,7 @@ impl Notifier {
                 )
             }
             Queued::Refused(other, cause) => DaemonMessage::Refused(self.peer(other), cause),
+            Queued::WhereAreYou => DaemonMessage::WhereAreYou,
             Queued::Alive(other) => DaemonMessage::Alive(self.peer(other)),
             Queued::Recalled(key, ref result) => {
                 DaemonMessage::Recalled(key, result.as_deref().map(<[u8]>::to_vec))
@@ -331,23 +341,23 @@ fn pair(a: u32, b: u32) -> (u32, u32) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DaemonMessage, End, Notifier, Queued, Step, StepKind};
+    use super::{DaemonMessage, End, Muted, Notifier, Queued, Step, StepKind};
     use mend_base::{Identity, Job, Peer};
     use mend_runtime::{RECALLS_MAX, ResultKey};
     use mend_transport::{Card, Cause};
 
-    fn joined(ranks: u32, muted: bool) -> Notifier {
+    fn joined(ranks: u32, muted: Muted) -> Notifier {
         let mut notifier = Notifier::new(Job(1), ranks, muted);
         (0..ranks).for_each(|rank| notifier.joined(rank));
         notifier
     }
 
     fn notifier() -> Notifier {
-        joined(4, false)
+        joined(4, Muted::None)
     }
 
     fn muted() -> Notifier {
-        joined(4, true)
+        joined(4, Muted::Unasked)
     }
 
     fn queued(notifier: &mut Notifier, rank: usize) -> Vec<Queued> {
@@ -462,7 +472,7 @@ mod tests {
 
     #[test]
     fn each_rank_is_notified_of_every_end_once_and_a_late_joiner_from_the_beginning() {
-        let mut notifier = joined(7, false);
+        let mut notifier = joined(7, Muted::None);
         notifier.finalized(0);
         notifier.finalized(1);
         notifier.failed(2);
@@ -497,5 +507,18 @@ mod tests {
         assert_eq!(take_all(&mut notifier, 3), ["failed 1"]);
         notifier.again(3, 1);
         assert_eq!(take_all(&mut notifier, 3), ["failed 1"]);
+    }
+
+    #[test]
+    fn where_all_deaths_are_muted_nobody_hears_of_one_and_all_hear_who_left() {
+        let mut notifier = joined(4, Muted::All);
+        assert!(notifier.publish(0, Card::default()));
+        notifier.lookup(0, 1);
+        notifier.failed(1);
+        notifier.finalized(2);
+        notifier.lookup(3, 1);
+        notifier.again(3, 1);
+        assert_eq!(take_all(&mut notifier, 0), ["left [2]"]);
+        assert_eq!(take_all(&mut notifier, 3), ["left [2]"]);
     }
 }

@@ -85,6 +85,10 @@ pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str
         FoundBy::GaveUp => format!(
             "could not join MPI{aftermath}. Look at what its MPI_Init says, and at its other messages [E-JOB-003]"
         ),
+        FoundBy::DyingMark if death.lived => format!(
+            "reported that a fatal signal ends it, ran on, and was killed for it{aftermath}. \
+             In a debugger, let the signal pass; a handler of the program must not return to it [E-JOB-001]"
+        ),
         _ if !death.inside => format!(
             "{how} before it called MPI_Init, while other ranks are in MPI{aftermath}. \
              Look at its own messages [E-JOB-003]"

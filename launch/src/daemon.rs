@@ -27,7 +27,7 @@ use crate::{kill, spawn};
 use connections::Connections;
 use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
-use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, NodeDaemon, Rules};
+use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, Muted, NodeDaemon, Rules};
 use mend_runtime::daemon_protocol::{HelloRefused, RankMessage, Welcome};
 use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
 use mend_runtime::{RESULTS_MAX, entropy};
@@ -112,7 +112,11 @@ impl<'front> Driver<'front> {
             fault_tolerant: job.fault_tolerant,
             counting: job.counting,
             reports_deaths: reports_failures(&job),
-            muted: hook(MUTED).is_some(),
+            muted: match hook(MUTED).as_deref() {
+                None => Muted::None,
+                Some("all") => Muted::All,
+                Some(_) => Muted::Unasked,
+            },
         };
         let driver = Driver {
             node_daemon: NodeDaemon::new(mend_base::Job(entropy::random_u32()), ranks, rules),
@@ -257,6 +261,10 @@ impl Driver<'_> {
                     }
                     self.node_daemon.on_messages_read(rank, now());
                 }
+                Effect::ExamineDying(rank) => {
+                    let runs_on = self.processes.of(rank).is_some_and(kill::runs_on);
+                    self.node_daemon.on_dying_examined(rank, runs_on);
+                }
                 Effect::Kill(rank) => {
                     if self.processes.kill(rank) {
                         self.node_daemon.on_killed_alive(rank);
@@ -264,6 +272,7 @@ impl Driver<'_> {
                     }
                 }
                 Effect::Report(line) => self.user_reports.say_now(self.line(&line)),
+                Effect::Table(lines) => lines.into_iter().for_each(|line| self.user_reports.say_now(line)),
                 Effect::EndJob(JobEnd { code, lines, .. }) => {
                     let lines = lines.iter().map(|line| self.line(line)).collect();
                     self.over.get_or_insert(Over { code, lines });

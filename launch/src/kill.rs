@@ -169,6 +169,25 @@ pub fn is_ending(pid: Pid) -> bool {
     stat.is_none_or(|stat| stat.flags & EXITING != 0) || read("status").is_ok_and(|status| is_killed(&status))
 }
 
+/// Whether a process that a fatal signal was to end runs on, as a debugger may let it: it has not ended, writes no core, and no thread of it
+/// is stopped. `false` if that is not known.
+pub fn runs_on(pid: Pid) -> bool {
+    let folder = format!("/proc/{}", pid.as_raw_nonzero());
+    let status = std::fs::read_to_string(format!("{folder}/status")).unwrap_or_default();
+    let threads = std::fs::read_dir(format!("{folder}/task")).into_iter().flatten().flatten();
+    let mut stats =
+        threads.filter_map(|thread| Stat::parse(&std::fs::read_to_string(thread.path().join("stat")).ok()?));
+    own_number() == own_pid()
+        && writes_no_core(&status)
+        && !is_ending(pid)
+        && stats.all(|stat| !stat.is_stopped)
+}
+
+/// As the kernel says since Linux 4.15.
+fn writes_no_core(status: &str) -> bool {
+    status.lines().any(|line| line.strip_prefix("CoreDumping:").is_some_and(|flag| flag.trim() == "0"))
+}
+
 /// Whether SIGKILL is pending for the thread or the process. (The kernel also ends the threads of a process with SIGKILL.)
 fn is_killed(status: &str) -> bool {
     let pending =

@@ -6,6 +6,7 @@ use crate::arguments::{App, Binding, JobDescription};
 use mend_runtime::environment::{self, Address};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -110,7 +111,29 @@ fn set_environment(command: &mut Command, job: &JobDescription, app: &App, start
     if let Some(handler) = job.error_handler {
         command.env(environment::INITIAL_ERROR_HANDLER, handler);
     }
+    if std::env::var_os(environment::TRACE).is_some_and(|name| !name.is_empty())
+        && let Some(preloaded) = with_trace_library(std::env::var_os(PRELOAD))
+    {
+        command.env(PRELOAD, preloaded);
+    }
 }
+
+/// The libraries that the dynamic linker loads first, with the one that records calls; `None`: it is not installed.
+fn with_trace_library(others: Option<OsString>) -> Option<OsString> {
+    let program = std::env::current_exe().ok()?;
+    let library = program.parent()?.parent()?.join("lib").join(environment::TRACE_LIBRARY);
+    if !library.is_file() {
+        return None;
+    }
+    let mut all = library.into_os_string();
+    if let Some(others) = others.filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    Some(all)
+}
+
+const PRELOAD: &str = "LD_PRELOAD";
 
 fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)

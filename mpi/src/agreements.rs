@@ -13,11 +13,12 @@
 //!
 //! A part of the engine; it calls no other part.
 
+use crate::member_protocols::Absence;
 use crate::operation_table::{Ended, OperationTable};
 use crate::{CommKey, Error};
 use mend_base::{Identity, Key};
 use mend_comm::Group;
-use mend_proto::agreement::{Contribution, Decision};
+use mend_proto::agreement::{AgreementId, Contribution, Decision};
 use mend_transport::UserMemory;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
@@ -44,7 +45,19 @@ pub(crate) struct Queued {
     pub operation: Option<Key>,
     pub contribution: Contribution,
     has_started: bool,
+    /// This process has contributed in absentia. It has no operation until the program calls.
+    pub is_absent: bool,
 }
+
+impl Queued {
+    /// Whether it closes the communicator.
+    fn is_closing(&self) -> bool {
+        self.operation.is_none() && !self.is_absent
+    }
+}
+
+/// So many contributions in absentia may wait.
+const ABSENCES_MAX: usize = 64;
 
 /// A decision that names failures which are not published here yet.
 #[derive(Debug)]
@@ -59,6 +72,19 @@ pub(crate) struct Agreements {
     operations: OperationTable<Purpose>,
     queues: BTreeMap<Identity, VecDeque<Queued>>,
     held: Vec<Held>,
+    /// Results of agreements to which this process has contributed in absentia, and that the program has not called: the agreements
+    /// of the cycle.
+    answers: Vec<(Identity, Vec<AgreementId>)>,
+    /// Contributions in absentia to agreements after one that is not decided here.
+    absences: Vec<Absence>,
+}
+
+/// What an operation begins with.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub operation: Key,
+    /// The result is here already: this process has contributed in absentia, and these agreements waited for each other.
+    pub answer: Option<Vec<AgreementId>>,
 }
 
 impl Agreements {
@@ -69,10 +95,45 @@ impl Agreements {
         identity: Identity,
         purpose: Purpose,
         contribution: Contribution,
-    ) -> Result<Key, Error> {
-        let key = self.operations.begin(comm, purpose)?;
-        self.queue(identity, Some(key), contribution);
-        Ok(key)
+    ) -> Result<Begun, Error> {
+        let operation = self.operations.begin(comm, purpose)?;
+        if let Some(at) = self.answers.iter().position(|answer| answer.0 == identity) {
+            return Ok(Begun { operation, answer: Some(self.answers.remove(at).1) });
+        }
+        match self.queues.get_mut(&identity).and_then(VecDeque::front_mut) {
+            Some(first) if first.is_absent && first.operation.is_none() => first.operation = Some(operation),
+            _ => self.queue(identity, Some(operation), contribution),
+        }
+        Ok(Begun { operation, answer: None })
+    }
+
+    /// Begins the agreement that comes next in absentia. It starts at once.
+    pub fn begin_in_absentia(&mut self, identity: Identity, contribution: Contribution) {
+        let queued = Queued { operation: None, contribution, has_started: true, is_absent: true };
+        self.queues.entry(identity).or_default().push_front(queued);
+    }
+
+    /// The agreement to which this process contributed in absentia is decided, and the program has not called it: its next call gets this
+    /// answer.
+    pub fn store_answer(&mut self, identity: Identity, cycle: Vec<AgreementId>) {
+        self.answers.push((identity, cycle));
+    }
+
+    /// A contribution in absentia waits for the decision before it.
+    pub fn store_absence(&mut self, absence: Absence) {
+        if self.absences.len() < ABSENCES_MAX && !self.absences.contains(&absence) {
+            self.absences.push(absence);
+        }
+    }
+
+    /// The contributions in absentia that wait.
+    pub fn take_absences(&mut self) -> Vec<Absence> {
+        core::mem::take(&mut self.absences)
+    }
+
+    /// Whether the agreement of an operation has not been decided.
+    pub fn is_queued(&self, operation: Key) -> bool {
+        self.queues.values().flatten().any(|queued| queued.operation == Some(operation))
     }
 
     /// Queues the agreement by which all members learn that all have freed the communicator.
@@ -81,7 +142,7 @@ impl Agreements {
     }
 
     fn queue(&mut self, identity: Identity, operation: Option<Key>, contribution: Contribution) {
-        let queued = Queued { operation, contribution, has_started: false };
+        let queued = Queued { operation, contribution, has_started: false, is_absent: false };
         self.queues.entry(identity).or_default().push_back(queued);
     }
 
@@ -95,13 +156,13 @@ impl Agreements {
     /// Whether the closing of a communicator runs, or waits for agreements before it.
     pub fn has_begun_closing(&self, identity: Identity) -> bool {
         let last = self.queues.get(&identity).and_then(VecDeque::back);
-        last.is_some_and(|last| last.operation.is_none())
+        last.is_some_and(Queued::is_closing)
     }
 
     /// Whether the closing of a communicator runs.
     pub fn is_closing(&self, identity: Identity) -> bool {
         let first = self.queues.get(&identity).and_then(VecDeque::front);
-        first.is_some_and(|first| first.has_started && first.operation.is_none())
+        first.is_some_and(|first| first.has_started && first.is_closing())
     }
 
     /// The agreement that runs is decided.
@@ -116,6 +177,7 @@ impl Agreements {
         if self.queues.get(&identity).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&identity);
         }
+        self.answers.retain(|answer| answer.0 != identity);
     }
 
     /// The decision waits until its failures are published.

@@ -21,13 +21,12 @@
 //! A value of a creation that runs.
 
 use crate::layers::Layers;
-use crate::member_protocols::SHAPE;
 use crate::{Detail, Error};
 use mend_base::{Peer, Rank, Reader, Source, Tag, TagSelector, Writer};
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error as PmlError, Lent, Request, SendMode, Started, State};
 use mend_proto::ranks::{Ranks, SetHash};
-use mend_proto::tree::Tree;
+use mend_proto::tree::{Shape, Tree};
 use mend_transport::{Btl, Buffer, UserMemory};
 use std::sync::Arc;
 
@@ -73,7 +72,7 @@ impl Announcement {
         let no_memory = || Error::of(Detail::NoMemory);
         let message = Buffer::try_zeroed(MESSAGE_BYTES).ok_or_else(no_memory)?;
         let mut children = 0;
-        let tree = Tree::new(ranks.len() as u32, SHAPE);
+        let tree = Tree::new(ranks.len() as u32, Shape::USUAL);
         tree.children(me, &Ranks::new(), &mut |_| children += 1);
         let mut unsent = Vec::new();
         unsent.try_reserve_exact(children).map_err(|_| no_memory())?;
@@ -130,6 +129,13 @@ impl Announcement {
         ends: &Ends,
     ) {
         match (result, read(&self.message)) {
+            // Longer than any announcement: a note that a leader has left unread.
+            (Err(PmlError::Truncated(_)), _) => {
+                mend_base::reach!("mpi.announcement: a note of a leader");
+                if let Err(error) = self.post(layers, ends) {
+                    self.finish(Err(error));
+                }
+            }
             (Err(error), _) => self.finish(Err(error.into())),
             (Ok(()), (group, _)) if group != self.group => {
                 mend_base::reach!("mpi.announcement: of another group");
@@ -144,7 +150,7 @@ impl Announcement {
 
     /// Posts the receive of the parent's message.
     fn post<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) -> Result<(), Error> {
-        let tree = Tree::new(self.ranks.len() as u32, SHAPE);
+        let tree = Tree::new(self.ranks.len() as u32, Shape::USUAL);
         let Some(parent) = tree.parent(self.me, &Ranks::new()) else {
             // The first process of the group has a number.
             return Err(Error::of(Detail::BadCreation));

@@ -30,7 +30,7 @@ use crate::{CommKey, Detail, Error};
 use channel::CollectiveChannel;
 pub(crate) use liveness_query::{LivenessQuery, ask_again};
 use mend_base::{Key, PeerIndex, Rank, Tag};
-use mend_coll::{Collective, Schedule};
+use mend_coll::Schedule;
 use mend_pml::{Channel, End, Ends, Lent, Status};
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -55,7 +55,9 @@ pub(crate) enum Begun {
 #[derive(Debug)]
 pub(crate) struct Active {
     schedule: Schedule,
-    /// The number of the operation on its communicator, which distinguishes its messages from those of other operations.
+    /// That of the context on which it runs.
+    channel: Channel,
+    /// The number of the operation on its context, which distinguishes its messages from those of other operations.
     tag: Tag,
     /// The schedule has ended with an error whose cause may be a failure that is not published here: the operation ends when the query is
     /// answered.
@@ -95,20 +97,20 @@ impl Collectives {
         self.operations.running(key).into_iter().flat_map(|active| active.schedule.awaited())
     }
 
-    /// Starts an operation. All members start the same ones in the same order (MPI-5.0 §6.1).
+    /// Starts an operation of `comm` on one of its contexts. All members start the same ones on a context in the same order (MPI-5.0
+    /// §6.1).
     pub fn start<N: Btl, R: Runtime>(
         &mut self,
         comm: CommKey,
-        call: Collective,
+        channel: Channel,
+        schedule: Result<Schedule, mend_coll::Error>,
         parts: &mut Parts<'_, N, R>,
     ) -> Result<Begun, Error> {
         let entry = parts.communicators.valid(comm)?;
-        if entry.is_revoked() {
+        if entry.is_revoked() && channel == entry.collective() {
             return Err(Error::of(Detail::Revoked));
         }
-        let (channel, me, size) =
-            (entry.collective(), entry.communicator().rank, entry.communicator().size());
-        let schedule = mend_coll::schedule(me, size, call);
+        let size = entry.members().len() as u32;
         if let Some(failed) = parts.layers.pml.broken_by(channel) {
             refuse(channel, size, schedule, parts);
             return Err(Error::of(Detail::ProcFailed(failed)));
@@ -125,7 +127,7 @@ impl Collectives {
         let Some(tag) = parts.layers.pml.begin_operation(channel) else {
             return Err(not_started(channel, size, parts));
         };
-        let active = Active { schedule, tag, query: None, given_up: false };
+        let active = Active { schedule, channel, tag, query: None, given_up: false };
         let Ok(key) = self.operations.begin(comm, active) else {
             parts.layers.pml.end_operation(channel, tag);
             return Err(poison_all(channel, tag, size, parts));
@@ -145,6 +147,15 @@ impl Collectives {
         }
     }
 
+    /// This member cannot start an operation that the others start: they are poisoned. Returns the error.
+    pub fn skip<N: Btl, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Error {
+        let entry = parts.communicators.get(comm).map(|entry| (entry.collective(), entry.members().len()));
+        match entry {
+            Some((channel, size)) => not_started(channel, size as u32, parts),
+            None => Error::of(Detail::NoSuchCommunicator),
+        }
+    }
+
     /// Makes progress on all operations that run. Returns how many ended.
     pub fn progress<N: Btl, R: Runtime>(&mut self, parts: &mut Parts<'_, N, R>) -> u32 {
         self.end_some(|comm, active| progress(comm, active, parts))
@@ -155,8 +166,8 @@ impl Collectives {
     pub fn on_death<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = parts.communicators.get(comm)?;
-            let (rank, channel) = (entry.rank_of(dead)?, entry.collective());
-            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+            let rank = entry.rank_of(dead)?;
+            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
             active.schedule.on_death(&mut channel, rank, mend_pml::Error::ProcFailed(rank));
             let ended = progress(comm, active, parts);
             match ended {
@@ -167,31 +178,34 @@ impl Collectives {
         });
     }
 
-    /// The communicator is revoked: ends all operations on it (Row CO6).
+    /// The communicator is revoked: ends all operations on its collective context (Row CO6).
     pub fn revoke<N: Btl, R: Runtime>(&mut self, revoked: CommKey, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
-            let channel = parts.communicators.get(comm).filter(|_| comm == revoked)?.collective();
+            let entry = parts.communicators.get(comm).filter(|_| comm == revoked)?;
+            let channel = active.channel;
+            if channel != entry.collective() {
+                return None;
+            }
             mend_base::reach!("mpi.collective: revoked");
             let error = mend_pml::Error::Revoked;
             let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
             active.schedule.interrupt(&mut channel, error);
             // The revocation reaches the others: they need no poison.
-            give_up(comm, active, None, false, parts);
-            end_at_pml(comm, active, parts);
+            give_up(active, None, false, parts);
+            end_at_pml(active, parts);
             Some(conclude(comm, Err(error), parts))
         });
     }
 
-    /// Ends an operation that has no request of the program, before it is over, and releases it.
-    pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, parts: &mut Parts<'_, N, R>) {
+    /// Ends an operation that has no request of the program, before it is over, and releases it. `poisons`: members that expect messages
+    /// of it are told; otherwise they learn it in another way.
+    pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, poisons: bool, parts: &mut Parts<'_, N, R>) {
         let Some(comm) = self.operations.comm_of(key) else { return };
         let Some(active) = self.operations.running_mut(key) else { return };
-        if let Some(channel) = parts.communicators.get(comm).map(CommEntry::collective) {
-            let mut channel = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
-            active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
-            give_up(comm, active, None, false, parts);
-            end_at_pml(comm, active, parts);
-        }
+        let mut channel = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
+        active.schedule.interrupt(&mut channel, mend_pml::Error::Revoked);
+        give_up(active, None, poisons, parts);
+        end_at_pml(active, parts);
         parts.communicators.end_operation(comm, parts.layers);
         self.active.retain(|active| *active != key);
         self.operations.end(key, (Ok(Status::EMPTY), None));
@@ -236,14 +250,13 @@ fn progress<N: Btl, R: Runtime>(
     active: &mut Active,
     parts: &mut Parts<'_, N, R>,
 ) -> Option<Result<Status, Error>> {
-    let channel = parts.communicators.get(comm)?.collective();
-    let mut messages = CollectiveChannel::new(parts.layers, parts.ends, channel, active.tag);
+    let mut messages = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
     let result = match active.schedule.progress(&mut messages)? {
         Ok(()) => Ok(()),
         Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
         Err(error) => Err(settle(comm, active, error, parts)?),
     };
-    end_at_pml(comm, active, parts);
+    end_at_pml(active, parts);
     Some(conclude(comm, result, parts))
 }
 
@@ -257,8 +270,7 @@ fn settle<N: Btl, R: Runtime>(
     parts: &mut Parts<'_, N, R>,
 ) -> Option<mend_pml::Error> {
     use mend_pml::Error::{PeerFreed, PeerLeft, Poisoned, ProcFailed};
-    let entry = parts.communicators.get(comm)?;
-    let (channel, me) = (entry.collective(), entry.communicator().rank);
+    let (channel, me) = (active.channel, parts.communicators.get(comm)?.communicator().rank_in_union());
     let is_answered = |active: &Active, parts: &Parts<'_, N, R>| match &active.query {
         Some(query) => query.is_answered(parts.peer_reports),
         None => true,
@@ -268,7 +280,7 @@ fn settle<N: Btl, R: Runtime>(
         (ProcFailed(_), _) => {}
         (Poisoned { failed: Some(failed), .. }, _) if failed != me => {
             // The others need not wait for the answer.
-            give_up(comm, active, Some(failed), true, parts);
+            give_up(active, Some(failed), true, parts);
             let member = *parts.communicators.get(comm)?.members().get(failed.index())?;
             if parts.ends.of(member) == Some(End::Failed) {
                 return Some(ProcFailed(failed));
@@ -291,31 +303,23 @@ fn settle<N: Btl, R: Runtime>(
         (error, _) => error,
     };
     let failed = if let ProcFailed(failed) = error { Some(failed) } else { None };
-    give_up(comm, active, failed, error != mend_pml::Error::Revoked, parts);
+    give_up(active, failed, error != mend_pml::Error::Revoked, parts);
     Some(error)
 }
 
 /// The PML takes no message of the operation any more. The members that still expect messages of it are poisoned, once, if `poisons`.
-fn give_up<N: Btl, R>(
-    comm: CommKey,
-    active: &mut Active,
-    failed: Option<Rank>,
-    poisons: bool,
-    parts: &mut Parts<'_, N, R>,
-) {
-    let Some(entry) = parts.communicators.get(comm).filter(|_| !active.given_up) else { return };
-    active.given_up = true;
-    let channel = entry.collective();
+fn give_up<N: Btl, R>(active: &mut Active, failed: Option<Rank>, poisons: bool, parts: &mut Parts<'_, N, R>) {
+    if core::mem::replace(&mut active.given_up, true) {
+        return;
+    }
     let Layers { net, pml, .. } = &mut *parts.layers;
     let owed = active.schedule.owed().filter(|_| poisons);
-    pml.give_up_operation(Lent { net, ends: parts.ends }, channel, active.tag, failed, owed);
+    pml.give_up_operation(Lent { net, ends: parts.ends }, active.channel, active.tag, failed, owed);
 }
 
 /// The operation is over for the PML.
-fn end_at_pml<N: Btl, R>(comm: CommKey, active: &Active, parts: &mut Parts<'_, N, R>) {
-    if let Some(entry) = parts.communicators.get(comm) {
-        parts.layers.pml.end_operation(entry.collective(), active.tag);
-    }
+fn end_at_pml<N: Btl, R>(active: &Active, parts: &mut Parts<'_, N, R>) {
+    parts.layers.pml.end_operation(active.channel, active.tag);
 }
 
 /// A member has failed, so an operation is not started, and no later one will be: the members that expect messages of it are poisoned.

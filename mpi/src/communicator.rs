@@ -9,10 +9,12 @@ mod create;
 mod properties;
 
 use crate::layers::Layers;
+use crate::published_groups::PublishedGroups;
 use crate::{CommKey, Detail, Error, ErrorRange};
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
 use mend_base::{ContextKind, Identity, Key, Peer, PeerIndex, Rank, Slab};
-use mend_comm::{Communicator, Group};
+use mend_coll::{Framework, Selection};
+use mend_comm::{Communicator, Group, Remote};
 use mend_pml::{Channel, CommIndex, Ends};
 use mend_proto::identity::IdentityAllocator;
 use mend_transport::Btl;
@@ -23,14 +25,21 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct CommEntry {
     communicator: Communicator,
-    /// The peer indices of the members, by rank; shared by the communicators with the same members.
+    /// The peer indices of all members, by rank; shared by the communicators with the same members. Those of both groups of an
+    /// intercommunicator, by rank in the union.
     members: Arc<[PeerIndex]>,
+    /// The number of ranks to which the program can send.
+    partners: u32,
     /// For messages of the program.
     user: Channel,
-    /// For messages of collective operations.
+    /// For messages of collective operations and creations, among all members.
     collective: Channel,
     /// For creations among some members; opened when it is needed.
     creation: Option<Channel>,
+    /// For agreements by schedules; opened when it is needed.
+    agreement: Option<Channel>,
+    /// The components that serve its collective operations.
+    selection: Arc<Selection>,
     /// The number of collective operations that run on it.
     running: u32,
     /// The number of requests on it of all kinds that are not released: its error handler gets their errors (Row EH4).
@@ -48,7 +57,7 @@ impl CommEntry {
     /// The channel for messages of the program; `Err`: the communicator has no such rank.
     #[inline]
     pub fn channel_to(&self, rank: Rank) -> Result<Channel, Error> {
-        let size = self.communicator.size();
+        let size = self.partners;
         if rank.0 < size { Ok(self.user) } else { Err(Error::of(Detail::NoSuchRank(rank, Some(size)))) }
     }
 
@@ -63,12 +72,27 @@ impl CommEntry {
         self.collective
     }
 
+    /// The components that serve its collective operations.
+    pub fn selection(&self) -> &Selection {
+        &self.selection
+    }
+
     /// Identity, rank and group.
     pub fn communicator(&self) -> &Communicator {
         &self.communicator
     }
 
-    /// The peer indices of the members, by rank.
+    /// The channel that counts the acknowledged failures: that of all members.
+    pub fn acknowledging(&self) -> Channel {
+        if self.communicator.is_inter() { self.collective } else { self.user }
+    }
+
+    /// The error for arguments of calls that Mend does not support on an intercommunicator.
+    pub fn require_intra(&self) -> Result<(), Error> {
+        if self.communicator.is_inter() { Err(Error::of(Detail::Intercommunicator)) } else { Ok(()) }
+    }
+
+    /// The peer indices of all members, by rank in the union.
     pub fn members(&self) -> &Arc<[PeerIndex]> {
         &self.members
     }
@@ -93,7 +117,26 @@ impl CommEntry {
         self.revoked = true;
     }
 
-    /// The rank of a peer in it.
+    /// An error whose cause names a member by its rank in the union, as the program gets it: the ranks of an intercommunicator are those
+    /// of the remote group, so there the cause names the process.
+    pub fn named(&self, error: Error) -> Error {
+        if !self.communicator.is_inter() {
+            return error;
+        }
+        let member = |rank| self.communicator.everyone().peer(rank);
+        match error.detail {
+            Detail::ProcFailed(rank) => {
+                member(rank).map_or(error, |peer| Error::of(Detail::MemberFailed(peer)))
+            }
+            Detail::PeerLeft(rank) => member(rank).map_or(error, |peer| Error::of(Detail::MemberLeft(peer))),
+            Detail::PeerFreed(_) | Detail::NotCreated(_) | Detail::Unreachable(..) => {
+                Error::of(Detail::CreationRefused)
+            }
+            _ => error,
+        }
+    }
+
+    /// The rank of a peer in the union.
     pub fn rank_of(&self, peer: PeerIndex) -> Option<Rank> {
         self.members.iter().position(|member| *member == peer).map(|at| Rank(at as u32))
     }
@@ -129,7 +172,7 @@ impl CommEntry {
     }
 
     fn close<N: Btl, R>(&self, layers: &mut Layers<N, R>) {
-        for channel in [self.user, self.collective].into_iter().chain(self.creation) {
+        for channel in [self.user, self.collective].into_iter().chain(self.creation).chain(self.agreement) {
             layers.pml.close(channel);
         }
     }
@@ -142,9 +185,11 @@ pub(crate) struct Communicators {
     world: CommKey,
     myself: CommKey,
     identities: IdentityAllocator,
+    framework: Framework,
     /// The first of a list of communicators whose handle was freed and whose last request was released. They are removed when the
     /// next communicator is created or freed.
     unused: Option<CommKey>,
+    published: Arc<PublishedGroups>,
 }
 
 /// The number of the identity of WORLD, whose creator is its rank 0. It needs no exchange, as that of SELF.
@@ -154,15 +199,17 @@ const SELF_NUMBER: u32 = 1;
 const _: () = assert!(WORLD_NUMBER < IdentityAllocator::FIRST && SELF_NUMBER < IdentityAllocator::FIRST);
 
 impl Communicators {
-    /// No communicators yet; the process is `me`.
-    pub fn new(me: Peer) -> Self {
+    /// No communicators yet; the process is `me`. The framework selects the components of each communicator.
+    pub fn new(me: Peer, framework: Framework) -> Self {
         let none = CommKey(Key { index: 0, generation: 0 });
         Communicators {
             table: Slab::new(),
             world: none,
             myself: none,
             identities: IdentityAllocator::new(me),
+            framework,
             unused: None,
+            published: Arc::default(),
         }
     }
 
@@ -179,6 +226,7 @@ impl Communicators {
             identity: Identity { creator: first, number: WORLD_NUMBER },
             rank: Rank(me.number()),
             group: Arc::new(Group::consecutive(first, size)),
+            remote: None,
         };
         let no_ends = Ends::default();
         let properties = Properties::predefined("MPI_COMM_WORLD");
@@ -188,10 +236,16 @@ impl Communicators {
             identity: Identity { creator: me, number: SELF_NUMBER },
             rank: Rank(0),
             group: Arc::new(Group::consecutive(me, 1)),
+            remote: None,
         };
         let properties = Properties::predefined("MPI_COMM_SELF");
         self.myself = self.enter(myself, Arc::new([index]), properties, &no_ends, layers)?;
         Ok(())
+    }
+
+    /// The groups of these communicators, for readers outside the engine.
+    pub fn published(&self) -> &Arc<PublishedGroups> {
+        &self.published
     }
 
     /// MPI_COMM_WORLD.
@@ -251,6 +305,13 @@ impl Communicators {
         self.table.key_at(index.0).map(CommKey)
     }
 
+    /// The communicator with this identity, which the PML finds at `index`. `None`: only a channel of it is left, for operations whose
+    /// requests the program has freed, and the index may be that of another communicator.
+    pub fn with_identity(&self, index: CommIndex, identity: Identity) -> Option<CommKey> {
+        let comm = self.with_index(index)?;
+        (self.get(comm)?.communicator().identity == identity).then_some(comm)
+    }
+
     /// Counts a request on this communicator.
     #[inline]
     pub fn add_request(&mut self, comm: CommKey) {
@@ -286,6 +347,7 @@ impl Communicators {
             return Err(Error::of(Detail::PredefinedCommunicator));
         }
         self.valid_mut(comm)?.freed = true;
+        self.published.remove(comm);
         self.remove_unused();
         self.close_if_idle(comm, layers);
         Ok(())
@@ -353,8 +415,9 @@ impl Communicators {
         layers: &mut Layers<N, R>,
     ) -> Result<Option<CommKey>, Error> {
         let Some(entry) = self.table.get(parent.0) else { return Ok(None) };
-        let created = creation.finish(&entry.communicator)?;
-        let parent = entry.communicator.clone();
+        let original = entry.communicator.clone();
+        let parent = original.union();
+        let created = creation.finish(&parent)?;
         let unused = creation.unused_number(&parent, created.as_ref());
         let members = created.as_ref().map(|created| match &created.ranks {
             None => Arc::clone(&entry.members),
@@ -367,7 +430,10 @@ impl Communicators {
         let (Some(Created { mut communicator, .. }), Some(members)) = (created, members) else {
             return Ok(None);
         };
-        if communicator.size() == 1 && parent.size() > 1 {
+        if creation.keeps_groups() {
+            communicator = Communicator { identity: communicator.identity, ..original };
+        }
+        if communicator.everyone().size() == 1 && parent.size() > 1 {
             self.rename_alone(&parent, &mut communicator);
         }
         // No correct member gives two communicators one identity: their messages could not be distinguished.
@@ -395,7 +461,14 @@ impl Communicators {
         creation: &PendingCreation,
         layers: &mut Layers<N, R>,
     ) -> Option<Identity> {
-        let identity = creation.identity(&self.table.get(parent.0)?.communicator)?;
+        let identity = creation.identity(&self.table.get(parent.0)?.communicator.union())?;
+        self.never_create(identity, layers)
+    }
+
+    /// A communicator with this identity is not created here: messages that other members send on it are refused.
+    ///
+    /// Returns the identity, if messages on it are refused from now on.
+    pub fn never_create<N: Btl, R>(&self, identity: Identity, layers: &mut Layers<N, R>) -> Option<Identity> {
         if layers.pml.is_used(identity) {
             return None;
         }
@@ -412,11 +485,22 @@ impl Communicators {
         layers: &mut Layers<N, R>,
     ) -> Result<Channel, Error> {
         let entry = self.valid_mut(comm)?;
-        Ok(*entry.creation.get_or_insert_with(|| {
-            let (identity, rank) = (entry.communicator.identity, entry.communicator.rank);
-            let (members, index) = (Arc::clone(&entry.members), Communicators::index_of(comm.0));
-            layers.pml.open(identity, ContextKind::Creation, rank, members, index, ends)
-        }))
+        let open =
+            || open_late(comm, ContextKind::Creation, &entry.communicator, &entry.members, ends, layers);
+        Ok(*entry.creation.get_or_insert_with(open))
+    }
+
+    /// The channel for agreements of the members of `comm` by schedules.
+    pub fn agreement_channel<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Channel, Error> {
+        let entry = self.valid_mut(comm)?;
+        let open =
+            || open_late(comm, ContextKind::Agreement, &entry.communicator, &entry.members, ends, layers);
+        Ok(*entry.agreement.get_or_insert_with(open))
     }
 
     /// Adds the communicator to the table and opens its two channels. Early messages for it are delivered to them.
@@ -428,15 +512,27 @@ impl Communicators {
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<CommKey, Error> {
-        let (identity, rank) = (communicator.identity, communicator.rank);
+        let (identity, rank) = (communicator.identity, communicator.rank_in_union());
+        let group = Arc::clone(communicator.everyone());
         self.remove_unused();
+        let selection = self.framework.select(communicator.everyone().size());
         let make = |key| {
-            let index = Communicators::index_of(key);
-            let mut open = |kind| layers.pml.open(identity, kind, rank, Arc::clone(&members), index, ends);
+            let (index, user, other) =
+                (Communicators::index_of(key), ContextKind::PointToPoint, ContextKind::Collective);
+            let user = match &communicator.remote {
+                None => layers.pml.open(identity, user, rank, Arc::clone(&members), index, ends),
+                Some(remote) => {
+                    let remote = remote_members(remote, &members);
+                    layers.pml.open_remote(identity, user, communicator.rank, remote, index, ends)
+                }
+            };
             CommEntry {
-                user: open(ContextKind::PointToPoint),
-                collective: open(ContextKind::Collective),
+                user,
+                collective: layers.pml.open(identity, other, rank, Arc::clone(&members), index, ends),
                 creation: None,
+                agreement: None,
+                selection,
+                partners: communicator.partners().size(),
                 communicator,
                 members,
                 running: 0,
@@ -447,8 +543,36 @@ impl Communicators {
                 next_unused: None,
             }
         };
-        self.table.try_insert_with(make).map(CommKey).ok_or(Error::of(Detail::NoMemory))
+        let comm = self.table.try_insert_with(make).map(CommKey).ok_or(Error::of(Detail::NoMemory))?;
+        let published = self.published.publish(comm, &group);
+        if published.is_err()
+            && let Some(entry) = self.table.remove(comm.0)
+        {
+            entry.close(layers);
+        }
+        published.map(|()| comm)
     }
+}
+
+/// Opens a context that most communicators do not need.
+fn open_late<N: Btl, R>(
+    comm: CommKey,
+    context_kind: ContextKind,
+    communicator: &Communicator,
+    members: &Arc<[PeerIndex]>,
+    ends: &Ends,
+    layers: &mut Layers<N, R>,
+) -> Channel {
+    let index = Communicators::index_of(comm.0);
+    let (identity, rank) = (communicator.identity, communicator.rank_in_union());
+    layers.pml.open(identity, context_kind, rank, Arc::clone(members), index, ends)
+}
+
+/// The members of the remote group, of those of both groups.
+fn remote_members(remote: &Remote, members: &[PeerIndex]) -> Arc<[PeerIndex]> {
+    let count = remote.group().size() as usize;
+    let (first, last) = (&members[..count], &members[members.len() - count..]);
+    if remote.is_local_first() { last.into() } else { first.into() }
 }
 
 #[cfg(test)]
@@ -458,13 +582,16 @@ mod tests {
     use crate::scripted::{ScriptedJob, ScriptedRuntime, ScriptedTransport, peer};
     use crate::{CommKey, Detail};
     use mend_base::{Identity, PeerIndex, Rank};
+    use mend_coll::Framework;
     use mend_comm::Communicator;
     use mend_pml::Ends;
 
     /// Rank 0 of three.
     fn communicators() -> (Communicators, Layers<ScriptedTransport, ScriptedRuntime>) {
-        let (mut communicators, mut layers) =
-            (Communicators::new(peer(0)), ScriptedJob::default().layers(0, 3));
+        let (mut communicators, mut layers) = (
+            Communicators::new(peer(0), Framework::with_defaults(true)),
+            ScriptedJob::default().layers(0, 3),
+        );
         communicators.open_predefined(peer(0), 3, PeerIndex(0), &mut layers).unwrap();
         (communicators, layers)
     }

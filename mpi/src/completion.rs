@@ -107,8 +107,8 @@ pub struct CompletionCall {
     polls: u32,
     /// Whether the engine knows from which peers the requests expect messages.
     expects_set: bool,
-    /// The number of ends that were published at the last poll; `None` before the first poll.
-    ends: Option<usize>,
+    /// [`Engine::notify_all_count`] at the last poll; `None` before the first poll.
+    notified: Option<u32>,
 }
 
 /// A Waitall for at most this many requests polls all of them each time.
@@ -120,7 +120,7 @@ const POLLS_PER_SURVEY: u32 = 16;
 impl CompletionCall {
     /// Waits for `want`.
     pub fn new(want: WaitMode) -> Self {
-        CompletionCall { want, first: 0, nulls: 0, polls: 0, expects_set: false, ends: None }
+        CompletionCall { want, first: 0, nulls: 0, polls: 0, expects_set: false, notified: None }
     }
 
     // Hot: per poll.
@@ -164,8 +164,20 @@ impl CompletionCall {
             let result = test(self.want, engine, requests, out);
             return if is_not_yet(&result) { None } else { Some(result) };
         }
+        if engine.is_looking() {
+            self.note_alternatives(engine, requests);
+        }
         self.expect(engine, requests);
         None
+    }
+
+    /// The waiter looks at what the call waits for: whether one of several requests may end it.
+    #[cold]
+    fn note_alternatives<N: Btl, R: Runtime>(&self, engine: &Engine<N, R>, requests: &[RequestHandle]) {
+        let active = requests.iter().filter(|&&request| handle_state(engine, request) == HandleState::Active);
+        if self.want != WaitMode::All && active.count() > 1 {
+            engine.note_alternatives();
+        }
     }
 
     /// From the second poll on, [`Engine::is_ready`] polls the rings of the peers from which the requests expect messages. The first call
@@ -178,18 +190,19 @@ impl CompletionCall {
     }
 
     /// Polls the requests of a Waitall up to the first that is active. All requests are polled instead at every
-    /// [`POLLS_PER_SURVEY`]th poll, and after the end of a peer is published, because an error of a later request must end the call
-    /// too, and a blocked thread is woken only once for it. If a receive may be unsatisfiable, all requests are polled every time,
+    /// [`POLLS_PER_SURVEY`]th poll, and after every event that may end many requests with an error (the end of a peer, a revocation, an
+    /// operation that failed), because an error of a later request must end the call too, and a blocked thread is woken only once
+    /// for it. If a receive may be unsatisfiable, all requests are polled every time,
     /// since only this process can change that.
     fn first_states<N: Btl, R: Runtime>(
         &mut self,
         engine: &Engine<N, R>,
         requests: &[RequestHandle],
     ) -> FirstStates {
-        let ends = engine.ends().added();
-        let changed = self.ends.replace(ends) != Some(ends);
+        let notified = engine.notify_all_count();
+        let changed = self.notified.replace(notified) != Some(notified);
         let is_due = self.polls.is_multiple_of(POLLS_PER_SURVEY);
-        if changed || is_due || engine.some_may_be_unsatisfiable() {
+        if changed || is_due || engine.is_looking() || engine.some_may_be_unsatisfiable() {
             return FirstStates::Unknown;
         }
         while let Some(&request) = requests.get(self.first) {

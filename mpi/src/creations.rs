@@ -19,14 +19,17 @@
 //! creation has a vote of its own. A member of the group that knows of a failed member of the group, or of the parent's revocation, gives
 //! the announcement up or votes no. Failures of other processes change nothing (Row CC2).
 //!
+//! The creation of an intercommunicator has three votes (`engine/intercomm_creation`).
+//!
 //! A part of the engine: it owns the creations and their order. It calls no other part.
 
 use crate::announcement::Announcement;
 use crate::collective::LivenessQuery;
 use crate::communicator::PendingCreation;
+use crate::inter_creation::{InterCreation, InterStep, LeaderSide};
 use crate::operation_table::OperationTable;
 use crate::{CommKey, Error};
-use mend_base::{Identity, Key, PeerIndex};
+use mend_base::{Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::UserMemory;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -41,11 +44,15 @@ pub(crate) struct Creation {
     pub stage: Stage,
     /// This member has voted.
     pub has_voted: bool,
+    /// Of the creation of an intercommunicator.
+    pub inter: Option<Box<InterCreation>>,
 }
 
 /// How far a creation is at this member.
 #[derive(Debug)]
 pub(crate) enum Stage {
+    /// The leader waits for the group of the other one (MPI_INTERCOMM_CREATE).
+    Leaders,
     /// The collective operation with this key runs.
     Exchange(Key),
     /// The members of the group learn the identity.
@@ -58,12 +65,31 @@ pub(crate) enum Stage {
     Asking(Error, LivenessQuery),
 }
 
+impl Creation {
+    /// Whether this process is a leader and waits for the other one.
+    pub fn is_leader_waiting(&self) -> bool {
+        let waits = |inter: &InterCreation| {
+            let waits = match self.stage {
+                Stage::Leaders => true,
+                Stage::Prepared(_) => inter.step == InterStep::OtherGroup,
+                _ => false,
+            };
+            waits && inter.side.is_some()
+        };
+        self.inter.as_deref().is_some_and(waits)
+    }
+}
+
 impl Stage {
     /// The collective operation that runs.
     pub fn exchange(&self) -> Option<Key> {
         match *self {
             Stage::Exchange(exchange) => Some(exchange),
-            Stage::Announcement(_) | Stage::Prepared(_) | Stage::Held(_) | Stage::Asking(..) => None,
+            Stage::Leaders
+            | Stage::Announcement(_)
+            | Stage::Prepared(_)
+            | Stage::Held(_)
+            | Stage::Asking(..) => None,
         }
     }
 }
@@ -76,8 +102,12 @@ pub(crate) struct Creations {
     active: Vec<Key>,
     /// Those whose vote is not over, in the order of the calls, by parent.
     queues: BTreeMap<Identity, VecDeque<Key>>,
-    /// Those on which a group votes, by the identity of the new communicator.
+    /// Those on which a group votes, or the two groups of an intercommunicator, by the identity of the new communicator.
     groups: BTreeMap<Identity, Key>,
+    /// How often this process was a leader, by peer communicator, other leader and tag.
+    calls: BTreeMap<(Identity, Rank, i32), u32>,
+    /// Of leaders whose creations have ended, and whose last notes have not left.
+    left: Vec<LeaderSide>,
 }
 
 impl Creations {
@@ -85,7 +115,7 @@ impl Creations {
     /// Whether none exchanges or holds an error.
     #[inline]
     pub fn is_idle(&self) -> bool {
-        self.active.is_empty()
+        self.active.is_empty() && self.left.is_empty()
     }
 
     /// Begins a creation over the communicator `comm`. It votes behind those that began before.
@@ -129,6 +159,19 @@ impl Creations {
         if self.queues.get(&parent).is_some_and(VecDeque::is_empty) {
             self.queues.remove(&parent);
         }
+        self.calls.retain(|&(peer_comm, ..), _| peer_comm != parent);
+    }
+
+    /// The communicators that are made here and hidden, as the vote is not over.
+    pub fn hidden(&self) -> impl Iterator<Item = CommKey> {
+        let queued = self.queues.values().flatten().chain(self.groups.values());
+        queued.filter_map(|&key| {
+            let creation = self.operations.running(key)?;
+            match creation.stage {
+                Stage::Prepared(Ok(made)) => made,
+                _ => creation.inter.as_ref()?.made,
+            }
+        })
     }
 
     /// The group votes on a creation.
@@ -155,6 +198,33 @@ impl Creations {
             matches!(creation.stage, Stage::Announcement(_)).then(|| self.operations.comm_of(key))?
         };
         self.active.iter().filter_map(|&key| Some((key, is_announced(key)?))).collect()
+    }
+
+    /// The number of a leader's call: calls with the same peer communicator, other leader and tag pair in their order.
+    pub fn next_call(&mut self, peer_comm: Identity, other: Rank, tag: Tag) -> u32 {
+        let call = self.calls.entry((peer_comm, other, tag.0)).or_default();
+        *call = call.wrapping_add(1);
+        *call
+    }
+
+    /// The creations whose leader is this process and waits for the other one, with their local and peer communicators.
+    pub fn leaders(&self) -> Vec<(Key, CommKey, CommKey)> {
+        let waits = |key| {
+            let creation = self.operations.running(key).filter(|creation| creation.is_leader_waiting())?;
+            let side = creation.inter.as_ref()?.side.as_ref()?;
+            Some((key, self.operations.comm_of(key)?, side.peer_comm))
+        };
+        self.active.iter().filter_map(|&key| waits(key)).collect()
+    }
+
+    /// The creation of this leader has ended.
+    pub fn leave(&mut self, side: LeaderSide) {
+        self.left.push(side);
+    }
+
+    /// The leaders whose creations have ended, to be looked at.
+    pub fn take_left(&mut self) -> Vec<LeaderSide> {
+        core::mem::take(&mut self.left)
     }
 
     /// The runtime has answered that a peer lives. Returns whether it must be asked again.

@@ -5,6 +5,7 @@
 //! id: no correct peer of this version sends it. A new protocol adds its arm to [`Dispatch`], and sends its control messages through
 //! the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
+use crate::heartbeats::{self, Heartbeats};
 use crate::member_protocols::{self, MemberProtocols};
 use crate::peer_reports::PeerReports;
 use mend_base::{Identity, PeerIndex};
@@ -18,6 +19,8 @@ pub(crate) enum Protocol {
     PointToPoint,
     /// Agreements, votes, and news about communicators.
     Members,
+    /// The heartbeat ring.
+    Heartbeats,
     /// A protocol of a later version.
     Reserved,
     /// No protocol has this id.
@@ -25,11 +28,12 @@ pub(crate) enum Protocol {
 }
 
 /// The protocols with an id.
-static PROTOCOLS: [(AmId, Protocol); 3] = [
+static PROTOCOLS: [(AmId, Protocol); 4] = [
     (mend_pml::AM_ID, Protocol::PointToPoint),
     (member_protocols::AM_ID, Protocol::Members),
     // One-sided communication.
     (AmId(3), Protocol::Reserved),
+    (heartbeats::AM_ID, Protocol::Heartbeats),
 ];
 
 /// The protocol with this id.
@@ -41,6 +45,7 @@ pub(crate) fn protocol_of(id: AmId) -> Protocol {
 pub(crate) struct Dispatch<'a, E> {
     pub peer_reports: &'a mut PeerReports<E>,
     pub member_protocols: &'a mut MemberProtocols,
+    pub heartbeats: &'a mut Heartbeats,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
@@ -48,8 +53,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>) {
         match protocol_of(id) {
             Protocol::Members if payload.is_empty() && self.member_protocols.on_message(from, header) => {}
+            Protocol::Heartbeats if payload.is_empty() && self.heartbeats.on_message(from, header) => {}
             Protocol::PointToPoint => debug_assert!(false, "the PML takes its own messages"),
-            Protocol::Members | Protocol::Reserved | Protocol::Unknown => {
+            Protocol::Members | Protocol::Heartbeats | Protocol::Reserved | Protocol::Unknown => {
                 self.peer_reports.on_evidence(from, Cause::Garbage)
             }
         }
@@ -78,6 +84,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
 #[cfg(test)]
 mod tests {
     use super::{Dispatch, PROTOCOLS, Protocol, protocol_of};
+    use crate::heartbeats::Heartbeats;
     use crate::member_protocols::MemberProtocols;
     use crate::peer_reports::PeerReports;
     use mend_base::{Job, PeerIndex};
@@ -99,8 +106,12 @@ mod tests {
             let mut peer_reports: PeerReports<u32> = PeerReports::new(Job(1), 2, 0);
             let nothing: &[u8] = &[];
             let mut member_protocols = MemberProtocols::default();
-            let mut up =
-                Dispatch { peer_reports: &mut peer_reports, member_protocols: &mut member_protocols };
+            let mut heartbeats = Heartbeats::default();
+            let mut up = Dispatch {
+                peer_reports: &mut peer_reports,
+                member_protocols: &mut member_protocols,
+                heartbeats: &mut heartbeats,
+            };
             up.on_message(PeerIndex(1), id, &[], nothing.into());
             assert!(!peer_reports.is_empty());
         }

@@ -5,26 +5,35 @@
 //! call the parts, in the order that the rules demand. The engine never blocks and never calls the user's code: a waiter above it
 //! calls [`progress`](Engine::progress) repeatedly.
 
+mod call_report;
 mod collectives;
 mod creation;
+mod crossing;
+mod detection;
 mod ends;
 mod failures;
 mod group_creation;
+mod intercomm_creation;
 mod properties;
 mod repair;
 mod reports;
 pub(crate) mod unsatisfiable;
 mod waiting;
+mod without_ft;
 
 use crate::agreements::Agreements;
+use crate::call_reports::CallReports;
 use crate::collective::{Collectives, Parts};
 use crate::communicator::{CommEntry, Communicators};
 use crate::creations::Creations;
 use crate::dispatch::Dispatch;
 use crate::expected_senders::ExpectedSenders;
+use crate::heartbeats::Heartbeats;
 use crate::layers::Layers;
 use crate::member_protocols::MemberProtocols;
+use crate::parameters::detector_config;
 use crate::peer_reports::PeerReports;
+use crate::program_wait::ProgramWaits;
 use crate::request::{RequestsEndedAtStart, Started, State};
 use crate::unconnected_query::UnconnectedQuery;
 use crate::wake_ups::WakeUps;
@@ -32,6 +41,7 @@ use crate::{CommKey, Detail, Error, Request};
 pub use creation::Shared;
 use mend_base::parameter::Settings;
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
+use mend_coll::Framework;
 use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
 use mend_pml::{CommIndex, Config, Ends, Lent, Ob1, PollingReceive, SendMode, Status};
@@ -50,10 +60,13 @@ pub struct Engine<N: Btl, R: Runtime> {
     agreements: Agreements,
     creations: Creations,
     member_protocols: MemberProtocols,
+    heartbeats: Heartbeats,
     ended_at_start: RequestsEndedAtStart,
     expected_senders: ExpectedSenders<N::Endpoint>,
     wake_ups: WakeUps,
     unconnected_query: UnconnectedQuery,
+    program_waits: ProgramWaits,
+    call_reports: CallReports,
     /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
@@ -84,13 +97,28 @@ pub enum EngineStartError {
 }
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// Publishes the card of the transports `net`, and creates WORLD and SELF.
-    pub fn new(net: N, runtime: R, settings: &Settings) -> Result<Self, EngineStartError> {
-        Self::with_config(net, runtime, Config::from(settings))
+    /// Publishes the card of the transports `net`, and creates WORLD and SELF. The framework is of the same settings.
+    pub fn new(
+        net: N,
+        runtime: R,
+        framework: Framework,
+        settings: &Settings,
+    ) -> Result<Self, EngineStartError> {
+        let mut engine = Self::start(net, runtime, framework, Config::from(settings))?;
+        if let Some(config) = detector_config(settings).filter(|_| engine.is_fault_tolerant()) {
+            engine.detect_failures(config)?;
+        }
+        Ok(engine)
     }
 
-    /// As [`new`](Engine::new), with limits of the PML that are given directly and not by parameters.
-    pub fn with_config(net: N, mut runtime: R, config: Config) -> Result<Self, EngineStartError> {
+    /// As [`new`](Engine::new), with limits of the PML that are given directly and not by parameters, and the default collective
+    /// components.
+    pub fn with_config(net: N, runtime: R, config: Config) -> Result<Self, EngineStartError> {
+        let framework = Framework::with_defaults(runtime.membership().fault_tolerant);
+        Self::start(net, runtime, framework, config)
+    }
+
+    fn start(net: N, mut runtime: R, framework: Framework, config: Config) -> Result<Self, EngineStartError> {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         net.advertise(&mut card);
         runtime.publish(&card)?;
@@ -100,15 +128,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             peer_reports: PeerReports::new(me.job(), size, runtime.notice_version()),
             layers: Layers { net, pml: Ob1::new(config), runtime },
             ends: Ends::default(),
-            communicators: Communicators::new(me),
+            communicators: Communicators::new(me, framework),
             collectives: Collectives::default(),
             agreements: Agreements::default(),
             creations: Creations::default(),
             member_protocols: MemberProtocols::default(),
+            heartbeats: Heartbeats::default(),
             ended_at_start: RequestsEndedAtStart::default(),
             expected_senders: ExpectedSenders::ANY,
             wake_ups: WakeUps::default(),
             unconnected_query: UnconnectedQuery::default(),
+            program_waits: ProgramWaits::default(),
+            call_reports: CallReports::default(),
             now: Instant(0),
             phase: Phase::Running,
             repeated_progress: 0,
@@ -125,7 +156,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Makes progress without blocking. Returns the number of events. `now` may be stale.
     pub fn progress(&mut self, now: Instant) -> u32 {
         self.now = now;
+        let is_ring_due = self.heartbeats.is_due(now);
+        if is_ring_due && self.fence_if_late() {
+            // An event: the layer above takes the notice.
+            return 1;
+        }
         let mut events = self.poll_transports();
+        if is_ring_due && self.advance_detection() {
+            return 1;
+        }
         if !self.member_protocols.is_idle() {
             events += self.progress_member_protocols();
         }
@@ -151,8 +190,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     // Hot: per progress.
     #[inline]
     fn poll_transports(&mut self) -> u32 {
-        let Engine { layers: Layers { net, pml, .. }, peer_reports, member_protocols, now, .. } = self;
-        pml.progress(net, *now, &mut Dispatch { peer_reports, member_protocols })
+        let Engine {
+            layers: Layers { net, pml, .. }, peer_reports, member_protocols, heartbeats, now, ..
+        } = self;
+        pml.progress(net, *now, &mut Dispatch { peer_reports, member_protocols, heartbeats })
     }
 
     /// MPI_COMM_WORLD.
@@ -243,8 +284,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     #[inline(always)]
     pub fn poll_once(&mut self, polling: &mut PollingReceive<N::Endpoint>) -> Option<Result<Started, Error>> {
         let Layers { net, pml, .. } = &mut self.layers;
-        let mut up =
-            Dispatch { peer_reports: &mut self.peer_reports, member_protocols: &mut self.member_protocols };
+        let mut up = Dispatch {
+            peer_reports: &mut self.peer_reports,
+            member_protocols: &mut self.member_protocols,
+            heartbeats: &mut self.heartbeats,
+        };
         let lent = Lent { net, ends: &self.ends };
         let result = pml.poll_once(lent, self.now, polling, &mut up)?;
         Some(result.map_err(Error::from).map(|receive| self.started(None, receive)))
@@ -406,6 +450,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.communicators.close_all(&mut self.layers);
         }
         if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
+            // Until here this process could be found dead. It leaves when the others can hear that it is not.
+            if self.heartbeats.quit(&mut self.layers) && !self.layers.pml.idle() {
+                return false;
+            }
+            self.heartbeats.end();
             self.phase = Phase::Finalized;
             self.leave_results();
             self.layers.runtime.finalize();

@@ -2,9 +2,9 @@
 //! Errors of MPI: a class for the program, and for its user the cause, what to do about it, and a code that is the same in every
 //! version (R-32). Errors of the layers below are converted here only.
 
-use crate::ErrorClass;
+use crate::{CommKey, ErrorClass};
 use core::fmt;
-use mend_base::{Rank, Tag};
+use mend_base::{Peer, Rank, Tag};
 use mend_pml::Status;
 use mend_transport::Cause;
 
@@ -36,6 +36,12 @@ pub enum Detail {
     NoSuchRoot,
     /// A tag below zero.
     NegativeTag(Tag),
+    /// The call is not supported on an intercommunicator.
+    Intercommunicator,
+    /// The call needs an intercommunicator.
+    Intracommunicator,
+    /// The two groups of an intercommunicator are to have no process in common.
+    GroupsOverlap,
     /// A call was to free a predefined communicator.
     PredefinedCommunicator,
     /// A group contains a process that is not in the communicator.
@@ -61,6 +67,12 @@ pub enum Detail {
     Revoked,
     /// The peer has failed.
     ProcFailed(Rank),
+    /// A process has failed that has no rank in the communicator of the call: a member of the other group of an intercommunicator.
+    MemberFailed(Peer),
+    /// A process has finalized that has no rank in the communicator of the call.
+    MemberLeft(Peer),
+    /// The communicator of the other group, from which an intercommunicator was to be created, is revoked.
+    OtherRevoked,
     /// A process that may be the sender has failed, and its failure is not acknowledged: the first such process, where it is known.
     SenderMayHaveFailed(Option<Rank>),
     /// No transport leads to the peer.
@@ -73,8 +85,31 @@ pub enum Detail {
     BadCreation,
     /// A member could not take part in the creation of the communicator, so it exists nowhere.
     CreationRefused,
+    /// Agreements of several communicators waited for each other: that of the call, and one of this communicator.
+    Crossed(CrossedWith),
     /// MPI was finalized, or is not initialized.
     NotRunning,
+}
+
+/// A communicator whose agreement waited for that of another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrossedWith {
+    /// MPI_COMM_WORLD.
+    World,
+    /// A communicator of this process.
+    Comm(CommKey),
+    /// This process is not a member of it, or has freed it.
+    NotMember,
+}
+
+impl fmt::Display for CrossedWith {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CrossedWith::World => f.write_str("MPI_COMM_WORLD"),
+            CrossedWith::Comm(comm) => write!(f, "communicator {:#x}", comm.to_bits()),
+            CrossedWith::NotMember => f.write_str("a communicator of other members"),
+        }
+    }
 }
 
 impl Error {
@@ -159,6 +194,19 @@ impl Detail {
                 Code("MPI", 6),
                 "do not free MPI_COMM_WORLD and MPI_COMM_SELF: MPI_Finalize does",
             ),
+            Detail::Intercommunicator => (
+                ErrorClass::Comm,
+                Code("MPI", 13),
+                "merge the groups by MPI_Intercomm_merge and use the intracommunicator that it creates",
+            ),
+            Detail::Intracommunicator => {
+                (ErrorClass::Comm, Code("MPI", 14), "use a communicator that MPI_Intercomm_create created")
+            }
+            Detail::GroupsOverlap => (
+                ErrorClass::Comm,
+                Code("MPI", 15),
+                "give each side a communicator of its own, and each leader the rank of the other one",
+            ),
             Detail::NotInCommunicator => (
                 ErrorClass::Group,
                 Code("MPI", 7),
@@ -185,7 +233,7 @@ impl Detail {
                 Code("PML", 1),
                 "give the receive a buffer as long as the longest message it may match",
             ),
-            Detail::PeerLeft(_) => (
+            Detail::PeerLeft(_) | Detail::MemberLeft(_) => (
                 ErrorClass::Other,
                 Code("PML", 2),
                 "in the program of that rank, receive and send all messages that others wait for before MPI_Finalize",
@@ -202,13 +250,18 @@ impl Detail {
                 "use the communicator only if all its members have created it: in the program of that rank, the call that was to \
                  create it failed and reported why",
             ),
+            Detail::OtherRevoked => (
+                ErrorClass::Revoked,
+                Code("MPI", 16),
+                "the other group repairs its communicator; call MPI_Intercomm_create again when it has",
+            ),
             Detail::Revoked => (
                 ErrorClass::Revoked,
                 Code("PML", 9),
                 "a member has called MPI_Comm_revoke, so that all members leave the communicator; MPI_Comm_shrink and \
                  MPI_Comm_agree still work on it, and MPI_Comm_free frees it",
             ),
-            Detail::ProcFailed(_) => (
+            Detail::ProcFailed(_) | Detail::MemberFailed(_) => (
                 ErrorClass::ProcFailed,
                 Code("PML", 3),
                 "with an error handler that returns (MPI_ERRORS_RETURN) this process goes on without that rank; \
@@ -231,6 +284,12 @@ impl Detail {
             Detail::CreationRefused => {
                 (ErrorClass::Other, Code("MPI", 12), "look at what the other members report")
             }
+            Detail::Crossed(_) => (
+                ErrorClass::Other,
+                Code("MPI", 17),
+                "let all members repair their communicators in the same order, or at once by MPI_Comm_ishrink and MPI_Comm_iagree; \
+                 both communicators can still be used, so call again",
+            ),
             Detail::NotRunning => {
                 (ErrorClass::Other, Code("MPI", 11), "call MPI between MPI_Init and MPI_Finalize")
             }
@@ -289,6 +348,15 @@ impl fmt::Display for NamedProcess {
     }
 }
 
+/// A process that has no rank in the communicator.
+fn write_process(f: &mut fmt::Formatter<'_>, peer: Peer, words: &str) -> fmt::Result {
+    write!(f, "rank {} in MPI_COMM_WORLD {words}", peer.number())
+}
+
+fn write_crossed(f: &mut fmt::Formatter<'_>, with: CrossedWith) -> fmt::Result {
+    write!(f, "agreements or shrinks of this communicator and of {with} waited for each other")
+}
+
 impl fmt::Display for Words {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let process = |rank| NamedProcess { rank, in_world: self.in_world };
@@ -304,6 +372,14 @@ impl fmt::Display for Words {
             Detail::NoSuchRank(rank, None) => return write!(f, "there is no rank {}", rank.0),
             Detail::NoSuchRoot => "the root is not a rank of the communicator",
             Detail::NegativeTag(tag) => return write!(f, "the tag {} is negative", tag.0),
+            Detail::Intercommunicator => {
+                "this version of Mend does not support the call on an intercommunicator"
+            }
+            Detail::Intracommunicator => "the communicator is no intercommunicator",
+            Detail::GroupsOverlap => "the two groups have a process in common, or one has none",
+            Detail::OtherRevoked => "the communicator of the other group is revoked",
+            Detail::MemberFailed(peer) => return write_process(f, peer, "has failed"),
+            Detail::MemberLeft(peer) => return write_process(f, peer, "has called MPI_Finalize"),
             Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
             Detail::NotInCommunicator => "the group contains a process that is not in the communicator",
             Detail::OpNotDefined => "the operation is not defined for this datatype",
@@ -346,6 +422,7 @@ impl fmt::Display for Words {
             Detail::CreationRefused => {
                 "a member could not take part, so the communicator was created nowhere"
             }
+            Detail::Crossed(with) => return write_crossed(f, with),
             Detail::NotRunning => "MPI is not initialized, or was finalized",
         };
         f.write_str(words)

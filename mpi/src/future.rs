@@ -10,7 +10,7 @@
 use crate::blocking::{BlockingOperation, CommunicatorCreation, Probe};
 use crate::completion::{self, CompletionCall, CompletionResult, OutArguments, WaitMode};
 use crate::sendrecv::{Exchanged, Sendrecv};
-use crate::{CommKey, Engine, Error, Hints, RequestHandle, Started, State};
+use crate::{AgreedGroup, CommKey, Engine, Error, Hints, RequestHandle, Started, State};
 use core::cell::{Cell, Ref, RefCell, RefMut};
 use core::future::Future;
 use core::pin::Pin;
@@ -36,6 +36,8 @@ struct Shared<N: Btl, R: Runtime> {
     waiting: RefCell<Vec<Waker>>,
     /// The number of tasks that may start operations, as the threads of a C program do.
     tasks: Cell<u32>,
+    /// The next poll of a future that waits is a look ([`Engine::begin_look`]).
+    looks: Cell<bool>,
 }
 
 impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
@@ -51,6 +53,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             engine: RefCell::new(engine),
             waiting: RefCell::new(Vec::new()),
             tasks: Cell::new(1),
+            looks: Cell::new(false),
         }))
     }
 
@@ -66,6 +69,12 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             self.wake();
         }
         events
+    }
+
+    /// The timed check of a process that waits. The caller polls its future then, and makes progress.
+    pub fn check(&self) {
+        self.engine_mut().check();
+        self.0.looks.set(true);
     }
 
     /// The engine, to be read.
@@ -165,9 +174,8 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         core::future::poll_fn(|context| {
             let mut statuses = Vec::new();
             let mut collector = Collector { operations: &mut *operations, statuses: &mut statuses };
-            let result = self.wake_if_progressed(|engine| {
-                call.poll(engine, &handles, || Some(self.0.tasks.get()), &mut collector)
-            });
+            let result =
+                self.poll(|engine, tasks| call.poll(engine, &handles, || Some(tasks), &mut collector));
             match result {
                 Some(result) => Poll::Ready(CompletionReport { result, statuses }),
                 None => self.wait(context),
@@ -243,6 +251,22 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         self.create_by(comm, |engine| engine.create_group(comm, group, tag))
     }
 
+    /// MPI_Intercomm_create. `other`: at the leader, the peer communicator and the rank of the other leader there.
+    pub fn create_inter(
+        &self,
+        comm: CommKey,
+        leader: Rank,
+        other: Option<(CommKey, Rank)>,
+        tag: Tag,
+    ) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.create_inter(comm, leader, other, tag))
+    }
+
+    /// MPI_Intercomm_merge.
+    pub fn merge(&self, comm: CommKey, is_high: bool) -> Creation<N, R> {
+        self.create_by(comm, |engine| engine.merge(comm, is_high))
+    }
+
     /// MPIX_Comm_revoke.
     pub fn revoke(&self, comm: CommKey) -> Result<(), Error> {
         let revoked = self.engine_mut().revoke(comm);
@@ -254,6 +278,12 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     pub fn agree(&self, comm: CommKey, flag: &Arc<Buffer>) -> Operation<N, R> {
         let flag = UserMemory::of_buffer(flag);
         self.begin(comm, |engine| engine.agree(comm, flag).map(Started::Running))
+    }
+
+    /// MPIX_Comm_iagree_failed: `into` gets the group of the failed members.
+    pub fn agree_failed(&self, comm: CommKey, into: &AgreedGroup) -> Operation<N, R> {
+        let into = Arc::clone(into);
+        self.begin(comm, |engine| engine.agree_failed(comm, into).map(Started::Running))
     }
 
     /// MPIX_Comm_shrink.
@@ -287,6 +317,11 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             if finished { Poll::Ready(()) } else { self.wait(context) }
         })
         .await
+    }
+
+    /// Waits until a condition holds. It is looked at again after each progress with an event.
+    pub async fn wait_until(&self, mut holds: impl FnMut() -> bool) {
+        core::future::poll_fn(|context| if holds() { Poll::Ready(()) } else { self.wait(context) }).await
     }
 
     fn begin(
@@ -349,6 +384,24 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             self.wake();
         }
         result
+    }
+
+    /// Polls a call. The first poll after a timed check is a look.
+    fn poll<T>(
+        &self,
+        poll: impl FnOnce(&mut Engine<N, R>, u32) -> Option<Result<T, Error>>,
+    ) -> Option<Result<T, Error>> {
+        let (looks, tasks) = (self.0.looks.take(), self.0.tasks.get());
+        self.wake_if_progressed(|engine| {
+            if looks {
+                engine.begin_look();
+            }
+            let result = poll(engine, tasks);
+            if looks {
+                engine.end_look(result.is_none(), engine.now(), || Some(tasks));
+            }
+            result
+        })
     }
 
     fn wake(&self) {
@@ -428,9 +481,8 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
         let mut statuses = Vec::new();
         let mut collector =
             Collector { operations: core::slice::from_mut(&mut *self), statuses: &mut statuses };
-        let result = mpi.wake_if_progressed(|engine| {
-            let tasks = || Some(mpi.0.tasks.get());
-            CompletionCall::new(WaitMode::Any).poll(engine, &handles, tasks, &mut collector)
+        let result = mpi.poll(|engine, tasks| {
+            CompletionCall::new(WaitMode::Any).poll(engine, &handles, || Some(tasks), &mut collector)
         });
         match result.and_then(|result| self.outcome(result)) {
             Some(result) => Poll::Ready(result),
@@ -572,7 +624,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let BlockingCall { mpi, wait } = &mut *self;
         let result = match wait.as_mut().expect("a call that is over is not awaited again") {
-            Ok(wait) => mpi.wake_if_progressed(|engine| wait.poll(engine, mpi.0.tasks.get())),
+            Ok(wait) => mpi.poll(|engine, tasks| wait.poll(engine, tasks)),
             Err(error) => Some(Err(*error)),
         };
         let Some(result) = result else { return mpi.wait(context) };

@@ -13,14 +13,18 @@
 //! | `PeerReports` (peer_reports)               | the contact with each peer; evidence; ends that are declared and not published; notices about the job | transports, PML, runtime |
 //! | `Ends` (`mend_pml`)             | the published ends of peers; the order of the failures | nothing                   |
 //! | `Communicators` (communicator)  | the table of communicators: their properties (name, error handler, hints), counts of requests; identities | PML                |
+//! | `PublishedGroups` (published_groups) | the groups of the communicators, for signal handlers that cannot use the engine | nothing |
 //! | `Collectives` (collective)      | collective operations that run, liveness queries | transports, PML, `Communicators`, `PeerReports` |
 //! | `Agreements` (agreements)              | operations that are decided by an agreement: agree, shrink                 | nothing                       |
-//! | `Creations` (creations, announcement)  | creations of communicators that run, and their order                    | transports, PML               |
+//! | `Creations` (creations, announcement, leader_exchange, inter_creation) | creations of communicators that run, and their order                    | transports, PML               |
 //! | `MemberProtocols` (member_protocols)   | agreements, votes and news of each communicator, and their messages    | PML                            |
 //! | `RequestsEndedAtStart` (request)   | requests of operations that had ended at their start, with their communicator | nothing       |
 //! | `ExpectedSenders` (expected_senders)             | the endpoints from which the waiting call expects a message | nothing                          |
+//! | `Heartbeats` (heartbeats)        | the heartbeat ring of the ranks, in jobs that find failures by it          | PML                            |
 //! | `WakeUps` (wake_ups)             | the requests that a thread waits for, noted just before it sleeps: their ends wake it; the count of events that wake all threads | nothing |
 //! | `UnconnectedQuery` (unconnected_query)             | the time at which a waiting call asks about an unconnected peer | nothing                          |
+//! | `CallReports` (call_reports)      | for how long the program has been blocked in one call, and whether the node daemon asks | nothing |
+//! | `ProgramWaits` (program_wait)  | in which agreements the program is blocked, for the search for cycles of recoveries | nothing |
 //! | `Dispatch` (dispatch)           | the protocol of each active message and of each cookie that comes back | `PeerReports`, and each protocol         |
 //! | `Layers` (layers)               | transports, PML, runtime: borrowed by the parts during a call              |                                  |
 //!
@@ -34,6 +38,7 @@
 mod agreements;
 mod announcement;
 mod blocking;
+mod call_reports;
 mod collective;
 mod communicator;
 mod completion;
@@ -46,11 +51,17 @@ mod error_class;
 mod error_handler;
 mod expected_senders;
 mod future;
+mod heartbeats;
 mod hints;
+mod inter_creation;
 mod layers;
+mod leader_exchange;
 mod member_protocols;
 mod operation_table;
+mod parameters;
 mod peer_reports;
+mod program_wait;
+mod published_groups;
 mod request;
 #[cfg(test)]
 mod scripted;
@@ -63,13 +74,15 @@ pub use blocking::{BlockingOperation, CommunicatorCreation, Probe};
 pub use completion::{CompletionCall, CompletionResult, Found, OutArguments, WaitMode, test};
 pub use datatypes::{DatatypeHandle, OpHandle};
 pub use engine::{Engine, EngineStartError, OpenCounts, Shared};
-pub use error::{Code, Detail, Error, cause_words};
+pub use error::{Code, CrossedWith, Detail, Error, cause_words};
 pub use error_class::ErrorClass;
 pub use error_handler::ErrorHandler;
 pub use future::{BlockingCall, CompletionReport, Creation, Mpi, Operation, Wait, WrittenStatus};
 pub use hints::{ErrorRange, Hints, Uniform};
-pub use mend_coll::Collective;
+pub use mend_coll::{Collective, Framework, SelectionError};
 pub use mend_pml::{Config, End, Ends, PollingReceive, SendMode, SleeperId, Status};
+pub use parameters::{PARAMETERS, detector_config};
 pub use peer_reports::JobNotice;
+pub use published_groups::PublishedGroups;
 pub use request::{CommKey, Request, RequestHandle, Started, State};
 pub use sendrecv::{Exchanged, Sendrecv};

@@ -16,10 +16,11 @@
 mod instance;
 pub(crate) mod left_result;
 mod packet;
+mod searches;
 
 use crate::layers::Layers;
 use instance::Scratch;
-pub(crate) use instance::{Effects, Event, Instance, SHAPE};
+pub(crate) use instance::{Effects, Event, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_proto::spread;
@@ -28,7 +29,9 @@ use mend_runtime::ResultKey;
 use mend_transport::Btl;
 pub(crate) use packet::{AM_ID, Packet};
 use packet::{About, Message};
-use std::collections::{BTreeMap, VecDeque};
+use searches::CycleSearches;
+pub(crate) use searches::{Absence, Place};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The protocols of all communicators.
@@ -45,14 +48,18 @@ pub(crate) struct MemberProtocols {
     scratch: Scratch,
     /// Communicators with news that has not left for the neighbours.
     unflushed: Vec<Identity>,
+    /// Communicators that this member has refused to create in a group, because their parent is revoked.
+    refused_as_revoked: BTreeSet<Identity>,
+    /// For agreements that wait for each other.
+    cycle_searches: CycleSearches,
     /// As which the control queue of the PML knows these messages.
     control: Option<Protocol>,
 }
 
 /// Which communicator a message is for.
 pub(crate) enum Target {
-    /// It is open here.
-    Open(Rank, Arc<[PeerIndex]>),
+    /// It is open here, or was freed and operations on it go on.
+    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool },
     /// It is not created here yet. How its creator has ended, if that is published here.
     NotCreated(Option<End>),
     /// It was freed here, or its creation failed.
@@ -81,6 +88,7 @@ impl MemberProtocols {
             && self.packets.is_empty()
             && self.events.is_empty()
             && self.unflushed.is_empty()
+            && self.cycle_searches.is_idle()
     }
 
     /// The number of messages of this process that wait to leave, and of communicators with news that does.
@@ -119,9 +127,24 @@ impl MemberProtocols {
     /// Hands a message to its instance. `false`: no correct member sends it.
     pub fn deliver(&mut self, packet: Packet, target: impl FnOnce(Identity) -> Target, ends: &Ends) -> bool {
         let Some((about, message)) = packet.read() else { return false };
-        if !self.instances.contains_key(&about.identity) {
+        let is_search = matches!(message, Message::Crossing(_));
+        let instance = self.instances.get(&about.identity);
+        if instance.is_some_and(Instance::is_closed) && !matches!(message, Message::Spread(_)) {
+            self.answer_for_retired(packet.peer, about, &message, false);
+            return true;
+        }
+        if instance.is_none() {
             match target(about.identity) {
-                Target::Open(me, members) => self.add(about.identity, me, members),
+                Target::Open { me, members, is_freed } => {
+                    self.add(about.identity, me, members);
+                    if is_freed && let Some((instance, mut effects)) = self.instance(about.identity) {
+                        mend_base::reach!(
+                            "mpi.member_protocols: a message about a freed communicator in use"
+                        );
+                        instance.close(ends, &mut effects);
+                    }
+                }
+                Target::NotCreated(_) | Target::Retired { .. } if is_search => return true,
                 Target::NotCreated(end) => return self.on_early(packet, about, &message, end),
                 Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
@@ -140,8 +163,15 @@ impl MemberProtocols {
             _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
         };
         let Some(source) = source else { return false };
+        if let Message::Crossing(message) = message {
+            self.cycle_searches.on_arrival(about.identity, source, message);
+            return true;
+        }
         let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
+        if instance.is_closing() && instance.owes_results() {
+            effects.events.push_back(Event::OwesResults(about.identity));
+        }
         if is_news {
             self.schedule_flush(about.identity);
         }
@@ -159,9 +189,20 @@ impl MemberProtocols {
                 let gone = if was_revoked { spread::Message::GoneRevoked } else { spread::Message::Gone };
                 self.packets.push_back(Packet::new(peer, about, &Message::Spread(gone)));
             }
-            Message::Creation(message) => self.refuse_creation(peer, about, message, Reason::Other),
+            Message::Creation(message) => {
+                let is_revoked = self.refused_as_revoked.contains(&about.identity);
+                let reason = if is_revoked { Reason::Revoked } else { Reason::Other };
+                self.refuse_creation(peer, about, message, reason);
+            }
+            // A search of a member that has not heard of the closing yet.
+            Message::Crossing(_) => {}
             Message::Agreement(_) | Message::Vote(_) => {
                 mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
+                if was_revoked {
+                    // First, so that it is the reason why nothing more comes from this member.
+                    let gone = Message::Spread(spread::Message::GoneRevoked);
+                    self.packets.push_back(Packet::new(peer, about, &gone));
+                }
                 self.packets.push_back(Packet::new(peer, about, &Message::Gone));
             }
         }
@@ -207,6 +248,11 @@ impl MemberProtocols {
         fits
     }
 
+    /// Calls `visit` for each peer for which a protocol waits.
+    pub fn awaited(&self, visit: &mut impl FnMut(PeerIndex)) {
+        self.instances.values().for_each(|instance| instance.awaited(visit));
+    }
+
     /// The instance of a communicator that is open here, made if there is none.
     pub fn open(
         &mut self,
@@ -244,6 +290,11 @@ impl MemberProtocols {
         }
     }
 
+    /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
+    pub fn refuse_as_revoked(&mut self, identity: Identity) {
+        self.refused_as_revoked.insert(identity);
+    }
+
     /// Removes the instance of a communicator whose creation was refused: it answers no from now on, as one that never was.
     pub fn discard(&mut self, identity: Identity) {
         self.instances.remove(&identity);
@@ -259,9 +310,12 @@ impl MemberProtocols {
     /// The end of a peer is published, after its last message was delivered.
     pub fn on_end(&mut self, (who, peer): (Peer, PeerIndex), end: End, ends: &Ends) {
         self.deliver_early_of(who);
-        let MemberProtocols { instances, packets, events, scratch, unflushed, .. } = self;
+        let MemberProtocols { instances, packets, events, scratch, unflushed, cycle_searches, .. } = self;
         let mut effects = Effects { packets, events, scratch };
         for (&identity, instance) in instances {
+            if let Some(member) = instance.rank_of(peer) {
+                cycle_searches.on_end(identity, member);
+            }
             instance.on_end(peer, end, ends, &mut effects);
             if !unflushed.contains(&identity) {
                 unflushed.push(identity);
@@ -289,6 +343,8 @@ impl MemberProtocols {
             events += 1;
             if let Some((instance, mut effects)) = self.instance(identity) {
                 instance.flush(ends, &mut effects);
+                // With its last news a freed communicator is over.
+                self.remove_if_over(identity);
             }
         }
         if self.packets.is_empty() {

@@ -19,6 +19,8 @@ pub(crate) struct OperationTable<T> {
     lifecycle_check: LifecycleCheck,
     /// Sleepers of operations that have ended.
     to_wake: Vec<SleeperId>,
+    /// An operation has ended with an error since this was asked.
+    has_failed: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +46,7 @@ impl<T> Default for OperationTable<T> {
             running: 0,
             lifecycle_check: LifecycleCheck::default(),
             to_wake: Vec::new(),
+            has_failed: false,
         }
     }
 }
@@ -81,6 +84,7 @@ impl<T> OperationTable<T> {
     pub fn end(&mut self, key: Key, ended: Ended) {
         let Some(operation) = self.table.get_mut(key) else { return };
         debug_assert!(matches!(operation.stage, Stage::Running(_)), "an operation ends once");
+        self.has_failed |= ended.0.is_err();
         operation.stage = Stage::Done(ended);
         let detached = operation.detached;
         self.to_wake.extend(operation.sleeper.take());
@@ -89,6 +93,11 @@ impl<T> OperationTable<T> {
         if detached {
             self.remove(key);
         }
+    }
+
+    /// Whether an operation has ended with an error since the last call. Then calls that wait for many look at all.
+    pub fn take_failed(&mut self) -> bool {
+        core::mem::take(&mut self.has_failed)
     }
 
     /// Whether no operation runs.

@@ -31,6 +31,9 @@ pub enum JobNotice {
         /// Its exit code.
         code: i32,
     },
+    /// This process must end at once: the other ranks have declared that it has failed, or may do so, since none of them has heard it for
+    /// longer than its lease.
+    Fenced,
 }
 
 /// The progress of the end of a peer.
@@ -61,6 +64,8 @@ pub(crate) struct PeerReports<E> {
     /// The notice version of the runtime when its notices were taken last.
     seen_version: u32,
     job_notices: VecDeque<JobNotice>,
+    /// Peers with an open query that others say have failed.
+    to_ask_again: Vec<PeerIndex>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
@@ -73,6 +78,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             declared: VecDeque::new(),
             seen_version: version.wrapping_sub(1),
             job_notices: VecDeque::new(),
+            to_ask_again: Vec::new(),
         }
     }
 
@@ -149,6 +155,11 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         !self.job_notices.is_empty()
     }
 
+    /// Adds a notice about the job.
+    pub fn add_job_notice(&mut self, notice: JobNotice) {
+        self.job_notices.push_back(notice);
+    }
+
     /// The next notice about the job, oldest first.
     pub fn next_job_notice(&mut self) -> Option<JobNotice> {
         self.job_notices.pop_front()
@@ -206,7 +217,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             Notice::Failed(peer) => self.declare(peer, End::Failed, ends, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
             // About no peer: the engine takes it.
-            Notice::Recalled { .. } => {}
+            Notice::Recalled { .. } | Notice::WhereAreYou => {}
             Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
         }
         None
@@ -334,6 +345,18 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.declared.push_back((index, End::Unreachable(cause)));
     }
 
+    /// Asks the runtime about a peer of which another member knows that it has failed. An answer that is on its way may be older than
+    /// the failure: if it says that the peer lives, the runtime is asked again.
+    pub fn ask_about_failure(&mut self, index: PeerIndex, runtime: &mut impl Runtime) {
+        match self.end_state(index) {
+            EndState::NotDeclared { query_open: false } => self.ask(index, Cause::NoEvidence, runtime),
+            EndState::NotDeclared { query_open: true } if !self.to_ask_again.contains(&index) => {
+                self.to_ask_again.push(index);
+            }
+            EndState::NotDeclared { .. } | EndState::Declared | EndState::Published => {}
+        }
+    }
+
     /// Asks the runtime whether the peer has failed.
     pub fn ask(&mut self, index: PeerIndex, cause: Cause, runtime: &mut impl Runtime) {
         self.contacts.begin_query(index);
@@ -341,9 +364,18 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// The runtime was asked about the peer, and answers that it lives.
-    fn alive<N: Btl<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) -> Option<PeerIndex> {
+    fn alive<N: Btl<Endpoint = E>, R: Runtime>(
+        &mut self,
+        peer: Peer,
+        layers: &mut Layers<N, R>,
+    ) -> Option<PeerIndex> {
         let index = self.contacts.find(peer)?;
         self.contacts.end_query(index);
+        if let Some(at) = self.to_ask_again.iter().position(|&again| again == index) {
+            mend_base::reach!("mpi.peer_reports: the answer was older than the failure");
+            self.to_ask_again.swap_remove(at);
+            self.ask(index, Cause::NoEvidence, &mut layers.runtime);
+        }
         if let Some(Contact::Connected { endpoint, suspected: true }) = self.contacts.state(index) {
             mend_base::reach!("mpi.peer_reports: resumed");
             layers.net.resume(endpoint);
@@ -362,6 +394,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     ) {
         let index = self.contacts.peer_index(peer);
         self.contacts.end_query(index);
+        self.to_ask_again.retain(|&again| again != index);
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.peer_reports: declaration, severing");

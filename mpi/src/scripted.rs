@@ -63,6 +63,13 @@ impl ScriptedJob {
         Engine::with_config(net, runtime, config()).expect("the scripted runtime accepts every card")
     }
 
+    /// The same, in a job that is not fault tolerant.
+    pub fn process_without_ft(&self, me: u32, size: u32) -> Process {
+        let (net, mut runtime) = self.transport_and_runtime(me, size);
+        runtime.membership.fault_tolerant = false;
+        Engine::with_config(net, runtime, config()).expect("the scripted runtime accepts every card")
+    }
+
     /// The layers below the engine of rank `me` of `size`.
     pub fn layers(&self, me: u32, size: u32) -> Layers<ScriptedTransport, ScriptedRuntime> {
         let (net, runtime) = self.transport_and_runtime(me, size);

@@ -24,6 +24,11 @@ impl UnconnectedQuery {
         self.checks_of_wait = 0;
     }
 
+    /// Whether the call that waits now was checked once at most.
+    pub fn is_first_check(&self) -> bool {
+        self.checks_of_wait <= 1
+    }
+
     /// Sets the state after a wait that is longer than [`EARLY_CHECKS`].
     #[cfg(test)]
     pub fn skip_early_checks(&mut self) {

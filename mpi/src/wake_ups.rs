@@ -7,6 +7,7 @@
 
 use crate::request::Request;
 use core::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 /// Active requests of the last polls, and the count of events that concern all sleepers.
 #[derive(Debug, Default)]
@@ -14,8 +15,10 @@ pub(crate) struct WakeUps {
     noting: Cell<bool>,
     /// Active requests that were polled since `noting` began.
     noted: RefCell<Vec<Request>>,
-    /// There was no memory to note a request.
+    /// There was no memory to note a request, or the end of one of them ends the call.
     unnoted: Cell<bool>,
+    /// All requests of the call are to be polled, since the waiter looks at what it waits for.
+    looking: Cell<bool>,
     /// The number of events that concern all sleepers; wraps.
     notify_all_count: u32,
 }
@@ -25,6 +28,24 @@ impl WakeUps {
     pub fn begin_noting(&self) {
         self.noting.set(true);
         self.unnoted.set(false);
+    }
+
+    /// As [`begin_noting`](WakeUps::begin_noting), but all requests of the call are noted.
+    pub fn begin_look(&self) {
+        self.begin_noting();
+        self.looking.set(true);
+    }
+
+    /// Whether all requests of the call are to be polled.
+    #[inline]
+    pub fn is_looking(&self) -> bool {
+        self.looking.get()
+    }
+
+    /// The call may end when one of its requests does, and the others run.
+    #[cold]
+    pub fn note_alternatives(&self) {
+        self.unnoted.set(true);
     }
 
     // Hot: per poll.
@@ -45,6 +66,16 @@ impl WakeUps {
         self.noting.set(false);
         let noted = self.noted.take();
         if self.unnoted.get() { Vec::new() } else { noted }
+    }
+
+    /// Ends a look. Returns the noted requests, and whether all of them must end before the call does.
+    pub fn end_look(&self) -> (Vec<Request>, bool) {
+        self.noting.set(false);
+        self.looking.set(false);
+        let mut noted = self.noted.take();
+        let mut seen = HashSet::new();
+        noted.retain(|&request| seen.insert(request));
+        (noted, !self.unnoted.get())
     }
 
     /// Counts an event that may concern every sleeper.

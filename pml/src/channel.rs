@@ -9,9 +9,8 @@ use crate::members::Members;
 use crate::operations::{Operations, Stage};
 use crate::request::Error;
 use crate::routes::Routes;
-use mend_base::{ContextId, ContextKind, PeerIndex, Rank, Tag};
+use mend_base::{ContextId, ContextKind, Rank, Tag};
 use mend_proto::identity::ContextName;
-use std::sync::Arc;
 
 /// One context of a communicator, opened.
 #[derive(Debug)]
@@ -21,7 +20,7 @@ pub(crate) struct ChannelState<E> {
     context: Option<ContextId>,
     pub(crate) members: Members,
     standing: Standing,
-    /// Of a collective context.
+    /// Of a context of collective operations or agreements.
     pub(crate) operations: Operations,
     /// For receiving.
     pub(crate) matching: MatchLists,
@@ -43,11 +42,11 @@ enum Standing {
 }
 
 impl<E: Copy> ChannelState<E> {
-    pub(crate) fn new(name: ContextName, me: Rank, members: Arc<[PeerIndex]>, ends: &Ends) -> Self {
+    pub(crate) fn new(name: ContextName, members: Members, ends: &Ends) -> Self {
         let mut channel = ChannelState {
             name,
             context: None,
-            members: Members::new(me, members, ends),
+            members,
             standing: Standing::Usable,
             operations: Operations::default(),
             matching: MatchLists::default(),
@@ -97,6 +96,12 @@ impl<E: Copy> ChannelState<E> {
         self.name.context_kind == ContextKind::Collective
     }
 
+    /// Whether its messages are of collective operations, whose numbers are their tags.
+    #[inline]
+    pub(crate) fn has_operations(&self) -> bool {
+        self.is_collective() || self.name.context_kind == ContextKind::Agreement
+    }
+
     #[inline]
     pub(crate) fn is_point_to_point(&self) -> bool {
         self.name.context_kind == ContextKind::PointToPoint
@@ -122,7 +127,7 @@ impl<E: Copy> ChannelState<E> {
     /// never begin.
     #[inline]
     pub(crate) fn refuses(&self, tag: Tag) -> bool {
-        self.is_collective()
+        self.has_operations()
             && match self.operations.stage(tag) {
                 Stage::Running => false,
                 Stage::Future => self.is_broken(),
@@ -149,8 +154,7 @@ impl<E: Copy> ChannelState<E> {
 
     /// Whether a message of this process to itself is on the wire.
     pub(crate) fn has_own_message_under_way(&self) -> bool {
-        let me = self.members.me();
-        self.routes.sent(me) != self.matching.arrived(me)
+        self.members.own().is_some_and(|own| self.routes.sent(own) != self.matching.arrived(own))
     }
 }
 
@@ -158,13 +162,14 @@ impl<E: Copy> ChannelState<E> {
 mod tests {
     use super::ChannelState;
     use crate::ends::{End, Ends};
+    use crate::members::Members;
     use crate::request::Error;
     use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
     use mend_proto::identity::ContextName;
 
     fn channel(context_kind: ContextKind, ends: &Ends) -> ChannelState<u32> {
         let name = ContextName { identity: Identity { creator: Peer(1), number: 16 }, context_kind };
-        ChannelState::new(name, Rank(0), [PeerIndex(4), PeerIndex(5)].into(), ends)
+        ChannelState::new(name, Members::new(Rank(0), [PeerIndex(4), PeerIndex(5)].into(), ends), ends)
     }
 
     #[test]
@@ -173,6 +178,7 @@ mod tests {
             (ContextKind::Collective, Some(Rank(1))),
             (ContextKind::PointToPoint, None),
             (ContextKind::Creation, None),
+            (ContextKind::Agreement, None),
         ] {
             let mut ends = Ends::default();
             let mut earlier = channel(context_kind, &ends);

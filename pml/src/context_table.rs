@@ -204,8 +204,8 @@ pub(crate) struct Closed {
 }
 
 /// All names of a communicator.
-pub(crate) fn names_of(identity: Identity) -> [ContextName; 3] {
-    [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation]
+pub(crate) fn names_of(identity: Identity) -> [ContextName; 4] {
+    [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation, ContextKind::Agreement]
         .map(|context_kind| ContextName { identity, context_kind })
 }
 
@@ -299,7 +299,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_creation_context_is_given_back_when_its_communicator_is_closed() {
         let mut table = ContextTable::default();
-        let [user, _, creation] = names_of(Identity { creator: Peer(1), number: 1 });
+        let [user, _, creation, _] = names_of(Identity { creator: Peer(1), number: 1 });
         table.open(user, KEY);
         assert_eq!(table.find(creation), Named::NotCreated);
         assert!(table.store_early(creation, PEER, early(creation)).is_ok());

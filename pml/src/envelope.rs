@@ -660,11 +660,16 @@ mod tests {
         assert_eq!(Packet::read(&short), None);
         let named = packets()[3].write();
         let mut bytes = named.as_bytes().to_vec();
-        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation] {
+        for context_kind in [
+            ContextKind::PointToPoint,
+            ContextKind::Collective,
+            ContextKind::Creation,
+            ContextKind::Agreement,
+        ] {
             bytes[1] = context_kind as u8;
             assert!(Packet::read(&bytes).is_some(), "{context_kind:?}");
         }
-        bytes[1] = 3;
+        bytes[1] = 4;
         assert_eq!(Packet::read(&bytes), None);
         let key = Key { index: 1, generation: 1 };
         let mut bytes = Packet::Refused { key, reason: Reason::Freed }.write().as_bytes().to_vec();

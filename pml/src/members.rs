@@ -10,9 +10,13 @@ use std::sync::Arc;
 /// The members of one channel.
 #[derive(Debug)]
 pub(crate) struct Members {
+    /// The rank that messages of this process name as their source.
     me: Rank,
     /// By rank.
     peers: Arc<[PeerIndex]>,
+    /// The place of this process in `peers`; `None`: they are the remote group of an intercommunicator, and `me` is the rank in the local
+    /// group.
+    own: Option<Rank>,
     /// Index into [`Ends::failed`]. Each member that failed before it is acknowledged. The failure at it, if there is one, is
     /// of a member and is not acknowledged.
     acknowledged: usize,
@@ -26,15 +30,30 @@ impl Members {
     /// The rank `r` is `peers[r]`. Failures that were published before are not acknowledged.
     pub(crate) fn new(me: Rank, peers: Arc<[PeerIndex]>, ends: &Ends) -> Self {
         assert!(me.index() < peers.len(), "a process that opens a channel is in it");
-        let mut members = Members { me, peers, acknowledged: 0, first_living: 0, last_given: 0 };
+        Self::with_own(me, Some(me), peers, ends)
+    }
+
+    /// The remote group of an intercommunicator: `me` is the rank of this process in the local group.
+    pub(crate) fn remote(me: Rank, peers: Arc<[PeerIndex]>, ends: &Ends) -> Self {
+        Self::with_own(me, None, peers, ends)
+    }
+
+    fn with_own(me: Rank, own: Option<Rank>, peers: Arc<[PeerIndex]>, ends: &Ends) -> Self {
+        let mut members = Members { me, peers, own, acknowledged: 0, first_living: 0, last_given: 0 };
         members.on_end(ends);
         members
     }
 
-    /// This process.
+    /// This process, as the source of its messages.
     #[inline(always)]
     pub(crate) fn me(&self) -> Rank {
         self.me
+    }
+
+    /// This process as a receiver of its own messages; `None`: it cannot send to itself here.
+    #[inline]
+    pub(crate) fn own(&self) -> Option<Rank> {
+        self.own
     }
 
     // Hot: per message.
@@ -61,7 +80,7 @@ impl Members {
     pub(crate) fn on_end(&mut self, ends: &Ends) {
         self.pass_other_failures(ends);
         while let Some(&peer) = self.peers.get(self.first_living as usize)
-            && (self.first_living == self.me.0 || ends.of(peer).is_some())
+            && (self.own == Some(Rank(self.first_living)) || ends.of(peer).is_some())
         {
             self.first_living += 1;
         }
@@ -78,7 +97,8 @@ impl Members {
 
     /// Whether no other member can send here any more, and there are other members.
     pub(crate) fn all_others_ended(&self) -> bool {
-        self.peers.len() > 1 && self.first_living as usize == self.peers.len()
+        let others = self.peers.len() - usize::from(self.own.is_some());
+        others > 0 && self.first_living as usize == self.peers.len()
     }
 
     /// Whether a member has failed and is not acknowledged.
@@ -119,6 +139,17 @@ impl Members {
         acknowledged
     }
 
+    /// How many of all failures are acknowledged or need no acknowledgement: an index into [`Ends::failed`].
+    pub(crate) fn passed_failures(&self) -> usize {
+        self.acknowledged
+    }
+
+    /// Acknowledges the members among the first `passed` of all failures.
+    pub(crate) fn acknowledge_before(&mut self, passed: usize, ends: &Ends) {
+        self.acknowledged = self.acknowledged.max(passed);
+        self.pass_other_failures(ends);
+    }
+
     /// The next other member for which `is_wanted` holds, among the next `most`; each call begins after the member that the last one returned.
     pub(crate) fn next_other(
         &mut self,
@@ -129,7 +160,7 @@ impl Members {
         (0..most.min(count)).find_map(|_| {
             self.last_given = (self.last_given + 1) % count;
             let peer = self.peers[self.last_given as usize];
-            (self.last_given != self.me.0 && is_wanted(peer)).then_some(peer)
+            (self.own != Some(Rank(self.last_given)) && is_wanted(peer)).then_some(peer)
         })
     }
 }
@@ -163,6 +194,38 @@ mod tests {
         }
         assert!(self::members(&ends).all_others_ended());
         assert!(!Members::new(Rank(0), [PeerIndex(7)].into(), &ends).all_others_ended(), "there is no other");
+    }
+
+    #[test]
+    fn in_a_remote_group_the_rank_of_this_process_is_that_of_another_one() {
+        let mut ends = failures(&[7]);
+        let mut remote = Members::remote(Rank(1), [7, 8].map(PeerIndex).into(), &ends);
+        assert!(!remote.all_others_ended() && remote.own().is_none());
+        assert_eq!(
+            [0; 3].map(|_| remote.next_other(9, |_| true)),
+            [8, 7, 8].map(|peer| Some(PeerIndex(peer)))
+        );
+        ends.add(PeerIndex(8), End::Finalized);
+        remote.on_end(&ends);
+        assert!(remote.all_others_ended());
+        let one = Members::remote(Rank(0), [PeerIndex(7)].into(), &ends);
+        assert!(one.all_others_ended(), "this process is no member");
+    }
+
+    // Row AK9
+    #[test]
+    fn what_is_acknowledged_in_both_groups_is_acknowledged_in_the_remote_group() {
+        let ends = failures(&[3, 8, 7]);
+        // The local group has the peer 3.
+        let mut union = Members::new(Rank(0), [2, 3, 7, 8].map(PeerIndex).into(), &ends);
+        let mut remote = Members::remote(Rank(0), [7, 8].map(PeerIndex).into(), &ends);
+        for (most, pending) in [(1, Some(Rank(1))), (2, Some(Rank(0))), (3, None)] {
+            assert_eq!(union.acknowledge(Some(most), &ends), most);
+            remote.acknowledge_before(union.passed_failures(), &ends);
+            assert_eq!(remote.pending_failure(&ends), pending);
+        }
+        let local = failures(&[3]);
+        assert!(!Members::remote(Rank(0), [7, 8].map(PeerIndex).into(), &local).has_pending_failure(&local));
     }
 
     // Row AK5

@@ -14,7 +14,7 @@
 
 use mend_base::{Key, Rank, Tag};
 
-/// The operations of one collective channel. Empty for a channel of another context kind.
+/// The operations of one channel of collective operations or agreements. Empty for a channel of another context kind.
 #[derive(Default, Debug)]
 pub(crate) struct Operations {
     /// The tag of the operation that begins next.

@@ -74,9 +74,17 @@
 //! started, and started means that the one before was passed. Therefore the last decision is all that must be kept; a Request
 //! for an older one cannot come, and what comes from a member ahead is its aggregate for the next agreement.
 //!
+//! # Agreements that wait for each other
+//!
+//! A member that is part of a cycle of agreements ([`crate::crossing`]) *contributes in absentia* to the one that it has not started. To
+//! the protocol that is a contribution like any other, with the mark `crossed`, which aggregates and decisions carry on. The mark is
+//! part of the decision as `departed` is; so what was said above holds for it. The agreements that belong to the mark are listed
+//! before it ([`Body::Listed`]): each list is true, so members unite those that they hear of.
+//!
 //! The channel must be first in, first out for each pair of members, and the end of a member must be published after its last
 //! message. Failures that others report are therefore part of what is decided, but the tree is not mended for them.
 
+mod crossed;
 mod members;
 mod message;
 mod records;
@@ -89,12 +97,14 @@ mod network;
 #[cfg(test)]
 mod schedules;
 
+pub use crossed::{AgreementId, CROSSED_MAX};
 pub use message::{Body, Down, FAILURES_MAX, Message};
 pub use value::{Aggregate, Contribution, Decision, Op};
 
 use crate::protocol::{self, Protocol};
 use crate::ranks::Ranks;
 use crate::tree::Shape;
+use crossed::Crossed;
 use members::Members;
 use mend_base::Rank;
 use records::{Record, Records};
@@ -113,7 +123,19 @@ pub struct Agreement {
     records: Records,
     /// Roots by succession that want the decision of the agreement that runs.
     requests: Ranks,
+    crossed: Crossed,
     last: Option<Last>,
+}
+
+/// Whether another member waits for this one in an agreement.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expected {
+    /// Not by what is known here, or not any more: what it waits for is on its way.
+    Nothing,
+    /// It waits until this member has started the agreement.
+    Start,
+    /// It waits until this member has what this member itself waits for ([`Agreement::awaited`]).
+    End,
 }
 
 /// Where this member is in the agreement.
@@ -122,7 +144,11 @@ enum State {
     /// The last agreement, if any, was passed.
     NotContributed,
     /// Children have still to send up.
-    Gathering(Contribution),
+    Gathering {
+        contribution: Contribution,
+        /// It was made in absentia.
+        crossed: bool,
+    },
     /// The aggregate was sent up.
     Waiting(Waiting),
     /// Uniform mode: this member has the decision. Children have still to confirm.
@@ -140,6 +166,8 @@ struct Waiting {
     recall: Recall,
     /// Failed members of decisions that are still to come, with the sender, sorted.
     announced: Vec<(Rank, Rank)>,
+    /// Agreements that such decisions list, with the sender.
+    listed: Vec<(Rank, AgreementId)>,
 }
 
 /// Whether the node daemon was asked for the decision.
@@ -160,6 +188,7 @@ struct Decided {
     failed: Ranks,
     acknowledged: bool,
     departed: bool,
+    crossed: bool,
 }
 
 /// The last decision, as it is sent to others that have not passed yet.
@@ -179,6 +208,7 @@ impl Agreement {
             state: State::NotContributed,
             records: Records::default(),
             requests: Ranks::new(),
+            crossed: Crossed::default(),
             last: None,
         }
     }
@@ -201,9 +231,78 @@ impl Agreement {
 
     /// Takes part in the next agreement. Not while one runs: agreements of one communicator are ordered by the order of calls.
     pub fn start(&mut self, contribution: Contribution, out: &mut Output) {
+        self.contribute(contribution, false, out);
+    }
+
+    /// Takes part in the next agreement, which the program of this member has not called: agreements wait for each other in this cycle
+    /// ([`crate::crossing`]). Its decision names them, at all members. As [`start`](Agreement::start), not while one runs.
+    pub fn contribute_in_absentia(
+        &mut self,
+        contribution: Contribution,
+        cycle: &[AgreementId],
+        out: &mut Output,
+    ) {
+        cycle.iter().for_each(|&listed| self.crossed.list(listed));
+        self.contribute(contribution, true, out);
+    }
+
+    fn contribute(&mut self, contribution: Contribution, crossed: bool, out: &mut Output) {
         assert!(!self.is_running(), "agreements of one communicator run one after the other");
-        self.state = State::Gathering(contribution);
+        self.state = State::Gathering { contribution, crossed };
         self.proceed(out);
+    }
+
+    /// Calls `visit` for each member of which this one needs a message before it passes the agreement that runs here. In uniform mode
+    /// for none, once all have contributed.
+    pub fn awaited(&self, visit: &mut impl FnMut(Rank)) {
+        let missing = &mut |rank| {
+            if !matches!(self.records.get(rank), Some(Record::Up(_))) {
+                visit(rank);
+            }
+        };
+        match (&self.state, self.members.parent()) {
+            (State::Gathering { .. }, _) => self.members.children(missing),
+            (State::Waiting(_), None) => self.members.taken_over(missing),
+            (State::Waiting(_), Some(parent)) => visit(parent),
+            (State::NotContributed | State::Stored(_) | State::Confirmed(_), _) => {}
+        }
+    }
+
+    /// As [`awaited`](Agreement::awaited), and those whose confirmations this member needs: all that must be known to live.
+    pub fn awaited_at_all(&self, visit: &mut impl FnMut(Rank)) {
+        let unconfirmed = &mut |rank| {
+            if !matches!(self.records.get(rank), Some(Record::Confirmed)) {
+                visit(rank);
+            }
+        };
+        match (&self.state, self.members.parent()) {
+            (State::Stored(_), _) => self.members.children(unconfirmed),
+            (State::Confirmed(_), None) => self.members.taken_over(unconfirmed),
+            (State::Confirmed(_), Some(parent)) => visit(parent),
+            _ => self.awaited(visit),
+        }
+    }
+
+    /// Asks the children that have not sent up whether they will. One that takes part does so anyway; one that takes no part any more
+    /// must be asked.
+    pub fn ask_children(&self, out: &mut Output) {
+        if matches!(self.state, State::Gathering { .. }) {
+            self.awaited(&mut |rank| self.send(rank, Body::Request, out));
+        }
+    }
+
+    /// Whether `from`, which says that it waits for this member in that agreement, does so by what is known here.
+    pub fn expected_by(&self, from: Rank, sequence: u32) -> Expected {
+        if sequence != self.sequence || !self.members.is_listened_to(from) {
+            return Expected::Nothing;
+        }
+        match self.state {
+            State::NotContributed => Expected::Start,
+            State::Gathering { .. } => Expected::End,
+            // A lower rank waits for the aggregate, which was sent; a higher one for the decision.
+            State::Waiting(_) if from > self.members.me() => Expected::End,
+            State::Waiting(_) | State::Stored(_) | State::Confirmed(_) => Expected::Nothing,
+        }
     }
 
     /// A member has left MPI: no message of it will arrive any more, and it had passed all agreements that it took part in. A
@@ -235,8 +334,10 @@ impl Agreement {
             None => self.proceed(out),
             Some(decision) => {
                 let added = decision.failed.iter().filter(|&rank| self.members.can_fail(rank)).collect();
-                let Decision { value, acknowledged, departed, .. } = decision;
-                self.pass(Decided { value, failed: added, acknowledged, departed }, None, out);
+                let Decision { value, acknowledged, departed, crossed, .. } = decision;
+                self.crossed.decide(crossed.iter().flatten().copied());
+                let crossed = crossed.is_some();
+                self.pass(Decided { value, failed: added, acknowledged, departed, crossed }, None, out);
             }
         }
     }
@@ -246,15 +347,16 @@ impl Agreement {
         let parent = self.members.parent();
         match &self.state {
             State::NotContributed => {}
-            State::Gathering(contribution) => {
-                let own = Aggregate::new(contribution, self.members.has_departed());
+            State::Gathering { contribution, crossed } => {
+                let own = Aggregate::new(contribution, self.members.has_departed(), *crossed);
                 let Contribution { op, uniform, .. } = *contribution;
                 match (self.gathered(own, op, false), parent) {
                     (None, _) => {}
                     (Some(whole), None) => self.decide(&whole, uniform, out),
                     (Some(frozen), Some(parent)) => {
-                        let (recall, announced) = (Recall::NotNeeded, Vec::new());
-                        self.state = State::Waiting(Waiting { frozen, op, uniform, recall, announced });
+                        let (recall, announced, listed) = (Recall::NotNeeded, Vec::new(), Vec::new());
+                        self.state =
+                            State::Waiting(Waiting { frozen, op, uniform, recall, announced, listed });
                         self.send_up(parent, frozen, out);
                     }
                 }
@@ -324,6 +426,7 @@ impl Agreement {
             value: whole.value,
             acknowledged: whole.acknowledged == Some(self.members.hash_with(&failed)),
             departed: whole.departed || self.members.has_departed(),
+            crossed: whole.crossed,
             failed,
         };
         if uniform {
@@ -349,8 +452,11 @@ impl Agreement {
         self.requests.clear();
         self.state = State::NotContributed;
         self.sequence = self.sequence.wrapping_add(1);
-        let Decided { value, failed: added, acknowledged, departed } = decided;
-        let decision = Decision { value, failed: members.excluded().clone(), acknowledged, departed };
+        let Decided { value, failed: added, acknowledged, departed, crossed } = decided;
+        let listed = self.crossed.advance();
+        let crossed = crossed.then_some(listed);
+        let decision =
+            Decision { value, failed: members.excluded().clone(), acknowledged, departed, crossed };
         out.outcomes.push(decision.clone());
         self.last = Some(Last { decision, added });
     }
@@ -368,17 +474,19 @@ impl Agreement {
         for rank in
             senders.map(|(rank, _)| rank).chain(self.requests.iter()).filter(|&rank| Some(rank) != from)
         {
-            self.send_down(rank, self.sequence, down, &decided.failed, out);
+            self.send_down(rank, down, &decided.failed, out);
         }
     }
 
-    fn send_down(&self, to: Rank, sequence: u32, down: Down, failed: &Ranks, out: &mut Output) {
-        let bodies = Body::failures(failed, true).chain([Body::Down(down)]);
-        bodies.for_each(|body| out.send(to, Message { sequence, body }));
+    /// Sends the decision of the agreement that runs.
+    fn send_down(&self, to: Rank, down: Down, failed: &Ranks, out: &mut Output) {
+        send_decision(to, self.sequence, down, failed, self.crossed.current(), out);
     }
 
     fn send_up(&self, parent: Rank, frozen: Aggregate, out: &mut Output) {
-        let bodies = Body::failures(self.members.failed(), false).chain([Body::Up(frozen)]);
+        let listed = if frozen.crossed { self.crossed.current() } else { &[] };
+        let bodies = Body::failures(self.members.failed(), false).chain(crossed::lists(listed, false));
+        let bodies = bodies.chain([Body::Up(frozen)]);
         bodies.for_each(|body| self.send(parent, body, out));
     }
 
@@ -395,6 +503,7 @@ impl Agreement {
             Body::Request if is_lower => self.on_request(from, out),
             Body::Failures { ranks, decided: true } => self.on_announced(from, &ranks),
             Body::Failures { ranks, decided: false } => self.on_reported(&ranks),
+            Body::Listed { agreement, decided } => self.on_listed(from, agreement, decided),
             Body::Up(_) | Body::Confirm | Body::Request => {}
         }
     }
@@ -405,7 +514,7 @@ impl Agreement {
         }
         self.records.set(from, Record::Up(up));
         match &self.state {
-            State::NotContributed | State::Gathering(_) | State::Waiting(_) => self.proceed(out),
+            State::NotContributed | State::Gathering { .. } | State::Waiting(_) => self.proceed(out),
             State::Stored(decided) | State::Confirmed(decided) => self.send_stored(from, decided, out),
         }
     }
@@ -418,8 +527,12 @@ impl Agreement {
                 if self.members.hash_with(&failed) != down.failed {
                     return;
                 }
-                let Down { value, acknowledged, departed, .. } = down;
-                let decided = Decided { value, failed, acknowledged, departed };
+                let Down { value, acknowledged, departed, crossed, .. } = down;
+                if crossed {
+                    let listed = waiting.listed.iter().filter(|pair| pair.0 == from);
+                    self.crossed.decide(listed.map(|pair| pair.1));
+                }
+                let decided = Decided { value, failed, acknowledged, departed, crossed };
                 if down.released {
                     self.pass(decided, Some(from), out);
                 } else {
@@ -429,13 +542,13 @@ impl Agreement {
             State::Stored(decided) | State::Confirmed(decided) if down.released => {
                 self.pass(decided.clone(), Some(from), out);
             }
-            State::NotContributed | State::Gathering(_) | State::Stored(_) | State::Confirmed(_) => {}
+            State::NotContributed | State::Gathering { .. } | State::Stored(_) | State::Confirmed(_) => {}
         }
     }
 
     fn on_confirm(&mut self, from: Rank, out: &mut Output) {
         // Before this member has contributed, nobody has the decision.
-        let has_contributed = !matches!(self.state, State::NotContributed | State::Gathering(_));
+        let has_contributed = !matches!(self.state, State::NotContributed | State::Gathering { .. });
         if has_contributed && !matches!(self.records.get(from), Some(Record::Ahead(_))) {
             self.records.set(from, Record::Confirmed);
             self.proceed(out);
@@ -445,7 +558,7 @@ impl Agreement {
     /// A member that has not contributed forgets the request: it will send up to this root, or to a later one.
     fn on_request(&mut self, from: Rank, out: &mut Output) {
         match &self.state {
-            State::NotContributed | State::Gathering(_) => return,
+            State::NotContributed | State::Gathering { .. } => return,
             State::Waiting(_) => {}
             State::Stored(decided) | State::Confirmed(decided) => self.send_stored(from, decided, out),
         }
@@ -454,7 +567,7 @@ impl Agreement {
     }
 
     fn send_stored(&self, to: Rank, decided: &Decided, out: &mut Output) {
-        self.send_down(to, self.sequence, decided.down(self, false), &decided.failed, out);
+        self.send_down(to, decided.down(self, false), &decided.failed, out);
     }
 
     /// Failed members of a decision that follows. They count when it has come, since its sender may fail before.
@@ -471,6 +584,20 @@ impl Agreement {
         ranks.iter().flatten().for_each(|&rank| self.members.hear_of_failure(rank));
     }
 
+    /// Agreements that a decision lists count when it has come. Those of aggregates count until there is a decision.
+    fn on_listed(&mut self, from: Rank, agreement: AgreementId, decided: bool) {
+        match &mut self.state {
+            State::Waiting(Waiting { listed, .. }) if decided => {
+                let has_room = listed.iter().filter(|pair| pair.0 == from).count() < CROSSED_MAX;
+                listed.extend(has_room.then_some((from, agreement)));
+            }
+            State::NotContributed | State::Gathering { .. } | State::Waiting(_) if !decided => {
+                self.crossed.list(agreement);
+            }
+            _ => {}
+        }
+    }
+
     /// From a member that has passed the agreement which runs here.
     fn on_ahead(&mut self, from: Rank, body: Body) {
         let may_be_passed = matches!(self.state, State::Waiting(_) | State::Confirmed(_));
@@ -478,6 +605,7 @@ impl Agreement {
             match body {
                 Body::Up(up) => self.records.set(from, Record::Ahead(up)),
                 Body::Failures { ranks, decided: false } => self.on_reported(&ranks),
+                Body::Listed { agreement, decided: false } => self.crossed.list_for_next(agreement),
                 _ => {}
             }
         }
@@ -486,10 +614,11 @@ impl Agreement {
     /// From a member that has not passed the last agreement yet.
     fn on_behind(&self, from: Rank, body: Body, out: &mut Output) {
         if let (Some(last), Body::Up(_) | Body::Confirm | Body::Request) = (&self.last, body) {
-            let Decision { value, acknowledged, departed, .. } = last.decision;
+            let Decision { value, acknowledged, departed, ref crossed, .. } = last.decision;
             let failed = self.members.hash_with(&Ranks::new());
-            let down = Down { value, failed, acknowledged, departed, released: true };
-            self.send_down(from, self.sequence.wrapping_sub(1), down, &last.added, out);
+            let (listed, crossed) = (crossed.as_deref().unwrap_or_default(), crossed.is_some());
+            let down = Down { value, failed, acknowledged, departed, crossed, released: true };
+            send_decision(from, self.sequence.wrapping_sub(1), down, &last.added, listed, out);
         }
     }
 
@@ -500,6 +629,7 @@ impl Agreement {
         self.requests.retain(|root| root != rank);
         if let State::Waiting(waiting) = &mut self.state {
             waiting.announced.retain(|pair| pair.0 != rank);
+            waiting.listed.retain(|pair| pair.0 != rank);
         }
         match (&self.state, self.members.parent()) {
             (State::Waiting(waiting), Some(parent)) if was_parent => {
@@ -551,7 +681,21 @@ impl Protocol for Agreement {
 
 impl Decided {
     fn down(&self, of: &Agreement, released: bool) -> Down {
-        let Decided { value, acknowledged, departed, .. } = *self;
-        Down { value, failed: of.members.hash_with(&self.failed), acknowledged, departed, released }
+        let Decided { value, acknowledged, departed, crossed, .. } = *self;
+        Down { value, failed: of.members.hash_with(&self.failed), acknowledged, departed, crossed, released }
     }
+}
+
+/// Sends a decision with the failed members that it adds, and if it is marked, the agreements that it lists.
+fn send_decision(
+    to: Rank,
+    sequence: u32,
+    down: Down,
+    failed: &Ranks,
+    listed: &[AgreementId],
+    out: &mut Output,
+) {
+    let listed = if down.crossed { listed } else { &[] };
+    let bodies = Body::failures(failed, true).chain(crossed::lists(listed, true)).chain([Body::Down(down)]);
+    bodies.for_each(|body| out.send(to, Message { sequence, body }));
 }

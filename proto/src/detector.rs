@@ -259,9 +259,14 @@ impl Detector {
         self.phase == Phase::Ended
     }
 
+    /// Whether the lease of this member is over: it must not act any more.
+    pub fn lease_is_over(&self, now: Instant) -> bool {
+        self.lease_end().is_some_and(|end| end <= now)
+    }
+
     /// Fences, if the lease is over. Returns whether this part does nothing any more.
     fn fences(&mut self, now: Instant, out: &mut Output) -> bool {
-        if self.lease_end().is_some_and(|end| end <= now) {
+        if self.lease_is_over(now) {
             self.fence(out);
         }
         self.is_ended()

@@ -62,7 +62,7 @@ impl Wire for ContextName {
 ///
 /// Numbers are allocated upwards without gaps, because a number that is never used would be a gap in the retired names of every
 /// process, which costs memory (see the head of this file).
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct IdentityAllocator {
     me: Peer,
     /// All numbers from `FIRST` to below this are allocated, except those in `returned`.

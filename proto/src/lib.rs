@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agreement;
+pub mod crossing;
 pub mod detector;
 pub mod identity;
 pub mod protocol;

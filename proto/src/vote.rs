@@ -193,6 +193,22 @@ impl Vote {
         self.refused(self.round).is_some()
     }
 
+    /// Calls `visit` for each member of which this one needs a message before it has the result of the round that runs here.
+    pub fn awaited(&self, visit: &mut impl FnMut(Rank)) {
+        let Vote { me, tree, gone, gathered: [Gathered { senders, .. }, _], .. } = self;
+        let missing = &mut |rank| {
+            if !senders.contains(rank) {
+                visit(rank);
+            }
+        };
+        match (self.stage, tree.parent(*me, gone)) {
+            (Stage::Idle, _) => {}
+            (Stage::Gathering, _) => tree.children(*me, gone, missing),
+            (Stage::Opposed | Stage::Prepared(_), Some(parent)) => visit(parent),
+            (Stage::Opposed | Stage::Prepared(_), None) => tree.without_ancestors(*me, gone, missing),
+        }
+    }
+
     /// The round before this one, with its result: what a member that leaves MPI leaves with the node daemon. Rounds that it
     /// refused are not among these.
     pub fn last(&self) -> Option<(u32, Ballot)> {

@@ -10,7 +10,7 @@
 //! kill the process.
 
 use crate::daemon_protocol::{
-    ABORT_SOME_MAX, DaemonMessage, Hello, Namespaces, RankMessage, Welcome, decode, encode,
+    ABORT_SOME_MAX, DaemonMessage, Hello, Namespaces, Place, RankMessage, Welcome, decode, encode,
 };
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
@@ -161,6 +161,7 @@ impl Client {
             Some(DaemonMessage::Failed(peer)) => Some((peer, Notice::Failed(peer))),
             Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
             Some(DaemonMessage::Recalled(key, result)) => return Some(Notice::Recalled { key, result }),
+            Some(DaemonMessage::WhereAreYou) => return Some(Notice::WhereAreYou),
             Some(DaemonMessage::JobAborted(code)) => return Some(Notice::JobAborted { code }),
             Some(DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_)) | None => None,
         };
@@ -257,6 +258,10 @@ impl Runtime for Client {
     /// Sent before the finalize, through the same socket, so the node daemon reads it first.
     fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
         let _ = self.say(&RankMessage::LeaveResult(key, result.to_vec()), None);
+    }
+
+    fn sits(&mut self, place: Place) {
+        let _ = self.say(&RankMessage::Sits(place), None);
     }
 
     fn recall_result(&mut self, key: ResultKey) {

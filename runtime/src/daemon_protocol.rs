@@ -17,7 +17,7 @@ use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -77,6 +77,8 @@ pub enum RankMessage {
     LeaveResult(ResultKey, Vec<u8>),
     /// Asks for a result that a rank has left.
     RecallResult(ResultKey),
+    /// Says in which call the rank sits.
+    Sits(Place),
     /// Leaves MPI.
     Finalize,
     /// Ends the job.
@@ -86,6 +88,20 @@ pub enum RankMessage {
     /// Reports that MPI_Init failed after the welcome: the process goes on without MPI.
     GiveUp,
 }
+
+/// Where the program of a rank is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// It says so because it has been blocked for longer than the parameter `hang_report_s` allows; else because it was asked.
+    pub is_blocked: bool,
+    /// For how long it has been there; 0: not known.
+    pub seconds: u32,
+    /// The call, in words: at most [`PLACE_BYTES_MAX`] bytes. The reader checks them before it prints them.
+    pub what: String,
+}
+
+/// The bytes of the words of a [`Place`].
+pub const PLACE_BYTES_MAX: usize = 160;
 
 /// Which process of the job the rank is, and the sizes of job and node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -148,6 +164,8 @@ pub enum DaemonMessage {
     Alive(Peer),
     /// The result that a rank has left under that key, if there is one: at most [`RESULT_BYTES_MAX`] bytes.
     Recalled(ResultKey, Option<Vec<u8>>),
+    /// Asks in which call the rank sits.
+    WhereAreYou,
     /// The job is being ended, with this exit code.
     JobAborted(i32),
 }
@@ -184,6 +202,7 @@ mod kind {
     pub const GIVE_UP: u8 = 9;
     pub const LEAVE_RESULT: u8 = 10;
     pub const RECALL_RESULT: u8 = 11;
+    pub const SITS: u8 = 12;
     pub const WELCOME: u8 = 64;
     pub const HELLO_REFUSED: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -193,6 +212,7 @@ mod kind {
     pub const ALIVE: u8 = 70;
     pub const JOB_ABORTED: u8 = 71;
     pub const RECALLED: u8 = 72;
+    pub const WHERE_ARE_YOU: u8 = 73;
 }
 
 impl Wire for RankMessage {
@@ -222,6 +242,7 @@ impl Wire for RankMessage {
                 out.u8(kind::RECALL_RESULT);
                 key.write(out);
             }
+            RankMessage::Sits(place) => place.write(out),
             RankMessage::Finalize => out.u8(kind::FINALIZE),
             RankMessage::GiveUp => out.u8(kind::GIVE_UP),
             RankMessage::Abort(code) => {
@@ -241,12 +262,41 @@ impl Wire for RankMessage {
             kind::ASK => RankMessage::Ask(Peer(from.u64()?), read_cause(from)?),
             kind::LEAVE_RESULT => RankMessage::LeaveResult(ResultKey::read(from)?, read_result(from)?),
             kind::RECALL_RESULT => RankMessage::RecallResult(ResultKey::read(from)?),
+            kind::SITS => RankMessage::Sits(Place::read(from)?),
             kind::FINALIZE => RankMessage::Finalize,
             kind::GIVE_UP => RankMessage::GiveUp,
             kind::ABORT => RankMessage::Abort(from.u32()? as i32),
             kind::ABORT_SOME => RankMessage::AbortSome(from.u32()? as i32, read_peers(from, ABORT_SOME_MAX)?),
             _ => return None,
         })
+    }
+}
+
+impl Place {
+    fn write(&self, out: &mut Writer<'_>) {
+        out.u8(kind::SITS);
+        out.u8(u8::from(self.is_blocked));
+        out.u32(self.seconds);
+        // Never cut within a character: the words are ASCII, but for names that the program chose.
+        let end = (0..=PLACE_BYTES_MAX).rev().find(|&end| self.what.is_char_boundary(end)).unwrap_or(0);
+        let words = self.what.get(..end).unwrap_or(&self.what).as_bytes();
+        out.u8(words.len() as u8);
+        out.bytes(words);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Option<Self> {
+        let is_blocked = match from.u8()? {
+            0 => false,
+            1 => true,
+            _ => return None,
+        };
+        let seconds = from.u32()?;
+        let length = usize::from(from.u8()?);
+        if length > PLACE_BYTES_MAX {
+            return None;
+        }
+        let words = core::str::from_utf8(from.bytes(length)?).ok()?;
+        Some(Place { is_blocked, seconds, what: words.to_owned() })
     }
 }
 
@@ -313,6 +363,7 @@ impl Wire for DaemonMessage {
                     write_result(out, result);
                 }
             }
+            DaemonMessage::WhereAreYou => out.u8(kind::WHERE_ARE_YOU),
             DaemonMessage::JobAborted(code) => {
                 out.u8(kind::JOB_ABORTED);
                 out.u32(*code as u32);
@@ -336,6 +387,7 @@ impl Wire for DaemonMessage {
                 let result = if read_bool(from)? { Some(read_result(from)?) } else { None };
                 DaemonMessage::Recalled(key, result)
             }
+            kind::WHERE_ARE_YOU => DaemonMessage::WhereAreYou,
             kind::JOB_ABORTED => DaemonMessage::JobAborted(from.u32()? as i32),
             _ => return None,
         })
@@ -485,7 +537,7 @@ const CAUSES: [Cause; 8] = [
 #[cfg(test)]
 mod tests {
     use super::{
-        ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces,
+        ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces, Place,
         RESULT_BYTES_MAX, RankMessage, ResultKey, VERSION, Welcome, decode, encode, kind,
     };
     use mend_base::{Identity, Job, Peer, Random, Wire};
@@ -514,6 +566,10 @@ mod tests {
         all.extend(
             [vec![], vec![1, 2, 3], vec![4; RESULT_BYTES_MAX]].map(|r| RankMessage::LeaveResult(KEY, r)),
         );
+        for (is_blocked, what) in [(true, "MPI_Barrier on MPI_COMM_WORLD".to_owned()), (false, String::new())]
+        {
+            all.push(RankMessage::Sits(Place { is_blocked, seconds: 7, what }));
+        }
         all.push(RankMessage::RecallResult(KEY));
         all
     }
@@ -541,6 +597,7 @@ mod tests {
             DaemonMessage::Failed(PEER),
             DaemonMessage::Alive(PEER),
             DaemonMessage::JobAborted(3),
+            DaemonMessage::WhereAreYou,
         ]);
         let results = [None, Some(vec![]), Some(vec![4; RESULT_BYTES_MAX])];
         all.extend(results.map(|result| DaemonMessage::Recalled(KEY, result)));

@@ -22,7 +22,13 @@ pub const APP_NUMBER: &str = "MEND_APPNUM";
 /// How many ranks run the same program of that command line: `maxprocs` in `MPI_INFO_ENV`.
 pub const APP_SIZE: &str = "MEND_APPSIZE";
 
-/// A test hook, not for users: if set, the node daemon notifies only ranks that ask of deaths.
+/// The name of the files, without `.RANK`, to which each rank records its calls. `mpiexec` then loads [`TRACE_LIBRARY`] into each rank.
+pub const TRACE: &str = "MEND_TRACE";
+
+/// The library that records, in the folder `lib` beside the `bin` of `mpiexec`.
+pub const TRACE_LIBRARY: &str = "libmend_trace.so";
+
+/// A test hook, not for users: if set, the node daemon notifies only ranks that ask of deaths; `all`: none.
 pub const MUTED: &str = "MEND_TEST_MUTED";
 
 /// A test hook, not for users: how the node daemon watches life words. `apart`: with a thread for each, as on a system without
@@ -33,8 +39,8 @@ pub const LIFE_WATCH: &str = "MEND_TEST_LIFE_WATCH";
 pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
 
 /// Variables of Mend that are not parameters, and are not reported as misspelt parameters.
-pub const VARIABLES: [&str; 7] =
-    [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER, APP_SIZE];
+pub const VARIABLES: [&str; 8] =
+    [DAEMON, COMMAND_LINE, INITIAL_ERROR_HANDLER, RANK, SIZE, APP_NUMBER, APP_SIZE, TRACE];
 
 /// Where a job's node daemon listens, and which rank this process is. The socket is in the abstract namespace: there is no file,
 /// and no descriptor that a wrapper could lose or pass to another program.

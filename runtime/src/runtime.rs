@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface between an engine and its launcher: calls, and the notices that answer them.
 
+use crate::daemon_protocol::Place;
 use mend_base::{Identity, Peer};
 use mend_transport::{Card, Cause};
 
@@ -48,6 +49,9 @@ pub trait Runtime {
     /// order of the calls. A process that was notified that a peer has finalized gets what that peer has left. At most
     /// [`RECALLS_MAX`] calls may be unanswered.
     fn recall_result(&mut self, key: ResultKey);
+    /// Says where the program of this process is: because it has been blocked for long, or as the answer to
+    /// [`Notice::WhereAreYou`].
+    fn sits(&mut self, _place: Place) {}
     /// Leaves MPI: this process has sent everything, and needs no other process any more.
     fn finalize(&mut self);
     /// Ends the job with `code`. The caller's process is killed with the others, soon after this call returns.
@@ -135,6 +139,8 @@ pub enum Notice {
         /// message of the process that left them: the caller checks them.
         result: Option<Vec<u8>>,
     },
+    /// The node daemon asks where the program of this process is. The answer is [`sits`](Runtime::sits).
+    WhereAreYou,
     /// The job is being ended, with this exit code; also reported when the node daemon has ended.
     JobAborted {
         /// The exit code of the job.

@@ -2,6 +2,7 @@
 //! Start: finds the launcher of this process, and joins its job.
 
 use crate::client::Client;
+use crate::daemon_protocol::Place;
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::{self, Address, InitialErrorHandler};
 use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
@@ -151,6 +152,10 @@ impl Runtime for AnyRuntime {
 
     fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
         self.any_mut().leave_result(key, result);
+    }
+
+    fn sits(&mut self, place: Place) {
+        self.any_mut().sits(place);
     }
 
     fn recall_result(&mut self, key: ResultKey) {

@@ -6,15 +6,18 @@
 //! When nothing has moved for some steps, everything that can move is moved at once. If nothing moves even then, and a
 //! program has not ended, the job hangs (Rule 7): the run fails with a report of what each rank waits for.
 
+mod detection;
+
 use crate::clock::Clock;
-use crate::killer::{Killer, Manner, Milestone};
+use crate::killer::{Killer, Manner, Milestone, Point};
 use crate::launcher::{Launcher, SimRuntime};
 use crate::network::{Faults, SharedNetwork, SimBtl, SimNetwork, Sizes};
 use crate::oracle::{self, EndedBuffers};
 use crate::process::{Position, Process, SimMpi, Transports};
 use crate::record::JobRecord;
+use detection::{Detection, LONG_STOP_STEPS_MAX};
 use mend_base::{Job, Peer, Random, Rank, reach};
-use mend_daemon::{Ending, Rules};
+use mend_daemon::{Ending, Muted, Rules};
 use mend_mpi::{Config, Engine, Mpi};
 use mend_runtime::Runtime;
 use mend_transport::{Loopback, WakeSet};
@@ -50,8 +53,12 @@ pub struct Cluster {
     stop_once_in: u64,
     /// A process without work may sleep until its bell is rung.
     sleeps: bool,
+    /// A process without work makes timed checks, too, which search for cycles of recoveries.
+    looks: bool,
     /// See [`Rules::muted`].
     muted: bool,
+    /// The ranks find failures by themselves.
+    detection: Option<Detection>,
 }
 
 /// One rank, as the scheduler sees it.
@@ -106,6 +113,12 @@ const PERIODIC_CHECK_ONCE_IN: u64 = 20;
 /// Timed checks in a row: enough for the node daemon to be asked about each member without an endpoint.
 const TIMED_CHECKS: u32 = 16;
 
+/// A process that makes progress without an event makes a timed check once in so many times.
+const LOOK_ONCE_IN: u64 = 8;
+
+/// Where processes look, everything is moved so often before a job hangs: a search begins after twice as many looks as the one before.
+const UNMOVED_MAX: u32 = 64;
+
 /// An upper bound of the events that arrive at a rank of a small job between two of its steps.
 const EVENTS_AT_ONCE_MAX: u32 = 16;
 
@@ -141,7 +154,9 @@ impl Cluster {
             record: Rc::default(),
             stop_once_in: 0,
             sleeps: false,
+            looks: false,
             muted: false,
+            detection: None,
         }
     }
 
@@ -151,13 +166,18 @@ impl Cluster {
         let mut launcher = self.launcher.borrow_mut();
         launcher.killer = Rc::clone(&killer);
         launcher.set_rules(rules);
-        self.muted = rules.muted;
+        self.muted = rules.muted == Muted::Unasked;
         self.killer = killer;
     }
 
     /// Lets processes without work arm their transports and sleep, until a bell is rung or a periodic check is due.
     pub fn let_processes_sleep(&mut self) {
         self.sleeps = true;
+    }
+
+    /// Lets processes without work make timed checks, as waiting threads do.
+    pub fn let_processes_look(&mut self) {
+        self.looks = true;
     }
 
     /// Stops a process for some time in one of `once_in` steps, as SIGSTOP would.
@@ -171,6 +191,21 @@ impl Cluster {
         self.launcher.borrow_mut().garbage_writer = faults.garbage_writer.map(|writer| writer.number);
     }
 
+    /// What the processes of the job did.
+    pub fn record(&self) -> Rc<RefCell<JobRecord>> {
+        Rc::clone(&self.record)
+    }
+
+    /// The network of the job.
+    pub fn network(&self) -> SharedNetwork {
+        Rc::clone(&self.network)
+    }
+
+    /// The launcher of the job.
+    pub fn launcher(&self) -> Rc<RefCell<Launcher>> {
+        Rc::clone(&self.launcher)
+    }
+
     /// Prints every step that moves something.
     pub fn trace(&mut self) {
         self.trace = true;
@@ -178,15 +213,18 @@ impl Cluster {
 
     /// Runs the job until every program has ended. The error is the report of a hang.
     pub fn run(&mut self) -> Result<Summary, String> {
-        let mut idle_steps = 0;
+        let (mut idle_steps, mut unmoved) = (0, 0);
         while !self.active.is_empty() && !self.launcher.borrow().has_ended() {
             idle_steps = if self.step() { 0 } else { idle_steps + 1 };
             self.remove_fenced();
             self.remove_dead();
             // In this step the last active rank may have died, and then nothing else has to move.
-            if !self.active.is_empty() && idle_steps > 8 * self.active.len() + 32 {
+            // Where ranks send heartbeats, time alone moves something.
+            let is_idle = self.detection.is_none() && idle_steps > 8 * self.active.len() + 32;
+            if !self.active.is_empty() && is_idle {
                 idle_steps = 0;
-                if !self.move_everything() && !self.kill_garbage_writer() {
+                unmoved = if self.move_everything() || self.kill_garbage_writer() { 0 } else { unmoved + 1 };
+                if unmoved > if self.looks { UNMOVED_MAX } else { 0 } {
                     return Err(self.report("nothing moves any more"));
                 }
             }
@@ -208,6 +246,9 @@ impl Cluster {
             let manner = self.killer.manner(number).expect("a rank that dies has a manner of death");
             self.launcher.borrow_mut().begin_death(number, manner);
             self.record.borrow_mut().wake();
+            let (call, _) = self.ranks[number as usize].position.get();
+            let point = self.killer.point(number).unwrap_or(Point::BetweenSteps);
+            self.record.borrow_mut().died_at(call, point);
             if self.trace {
                 eprintln!("{:8} rank {number} dies", self.steps);
             }
@@ -270,11 +311,18 @@ impl Cluster {
         if self.is_asleep(rank) {
             return self.random.once_in(PERIODIC_CHECK_ONCE_IN) && self.periodic_check(rank);
         }
+        if self.detection.is_some() {
+            // As a waiting thread and the helper thread do: the clock is read before the program goes on.
+            self.progress(rank);
+        }
         if self.is_woken(rank) && self.random.once_in(2) {
             self.poll(rank);
             return true;
         }
         let moved = self.progress(rank) > 0;
+        if self.looks && !moved && self.random.once_in(LOOK_ONCE_IN) {
+            self.look(rank);
+        }
         if self.sleeps && !moved && !self.is_woken(rank) && self.random.once_in(3) {
             self.enter_sleep(rank);
         }
@@ -286,7 +334,8 @@ impl Cluster {
         let state = &mut self.ranks[rank as usize];
         if self.stop_once_in > 0 && self.random.once_in(self.stop_once_in) {
             reach!("sim.cluster: stopped, and not dead");
-            state.stopped_until = self.steps + self.random.below(STOP_STEPS_MAX);
+            let most = if self.detection.is_some() { LONG_STOP_STEPS_MAX } else { STOP_STEPS_MAX };
+            state.stopped_until = self.steps + self.random.below(most);
         }
         state.stopped_until > self.steps
     }
@@ -300,6 +349,7 @@ impl Cluster {
         if self.trace && events > 0 {
             eprintln!("{:8} rank {rank}: {events} events", self.steps);
         }
+        self.observe_detection(rank);
         events
     }
 
@@ -347,7 +397,7 @@ impl Cluster {
                     self.start(rank);
                     moved = true;
                 }
-                self.timed_checks(rank);
+                moved |= self.timed_checks(rank);
                 moved |=
                     if self.is_asleep(rank) { self.periodic_check(rank) } else { self.progress(rank) > 0 };
                 if self.is_woken(rank) {
@@ -366,15 +416,32 @@ impl Cluster {
         moved || self.active.len() < active
     }
 
-    /// The timed checks of a waiting process. Where notices are muted, these find the failures.
-    fn timed_checks(&mut self, rank: u32) {
+    /// A timed check of a waiting process.
+    fn look(&mut self, rank: u32) {
+        let Some(running) = self.ranks[rank as usize].running.as_ref() else { return };
+        if !self.killer.death_has_begun(rank) {
+            running.mpi.check();
+            self.poll(rank);
+            self.progress(rank);
+        }
+    }
+
+    /// The timed checks of a waiting process. Where notices are muted, these find the failures. Returns whether anything moved.
+    fn timed_checks(&mut self, rank: u32) -> bool {
+        let mut moved = false;
         for _ in 0..TIMED_CHECKS {
-            let checks = self.muted && !self.killer.death_has_begun(rank);
-            let Some(running) = self.ranks[rank as usize].running.as_ref().filter(|_| checks) else { return };
-            running.mpi.engine_mut().check();
+            let checks = (self.muted || self.looks) && !self.killer.death_has_begun(rank);
+            let running = self.ranks[rank as usize].running.as_ref().filter(|_| checks);
+            let Some(running) = running else { break };
+            running.mpi.check();
             // A waiting thread repeats its probe after each check.
             self.poll(rank);
+            if self.looks {
+                // What the look wants to send leaves.
+                moved |= self.progress(rank) > 0;
+            }
         }
+        moved
     }
 }
 
@@ -458,9 +525,14 @@ impl Cluster {
         let receives_own_messages_at_once =
             loopback.is_some() && config.events_per_progress > EVENTS_AT_ONCE_MAX;
         let transports = Transports::new(loopback, Some(btl), Vec::new());
-        let engine = Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
+        let mut engine =
+            Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
+        if let Some(detection) = &self.detection {
+            engine.detect_failures(detection.config).expect("there is memory");
+        }
         Process {
             mpi: Mpi::new(engine),
+            number: rank,
             rank: Rank(rank),
             size: self.ranks.len() as u32,
             shared_random: Rc::new(RefCell::new(Random(self.seed.wrapping_add(1)))),
@@ -470,6 +542,7 @@ impl Cluster {
             receives_own_messages_at_once,
             killer: Rc::clone(&self.killer),
             position: Rc::clone(&self.ranks[rank as usize].position),
+            calls: Rc::default(),
             network: Rc::clone(&self.network),
         }
     }

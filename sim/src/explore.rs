@@ -5,10 +5,11 @@
 //! that can be reached. A state is the parts of all members, what their owners remember, and the messages on their way. An
 //! event is
 //!
-//! * the arrival of the first message of a channel: each ordered pair of members has a channel, which keeps the order;
+//! * the arrival of the first message of a channel: each ordered pair of members has a channel, which keeps the order, or several;
 //! * something that the owner of a member does (a *choice*: it may also never happen), or that it will do (an *obligation*);
 //! * the crash of a member;
-//! * the news of a crash at one member: at its own time for each member. What has not arrived from the dead until then is lost;
+//! * the news of a crash at one member: at its own time for each member. What has not arrived from the dead until then is lost, or,
+//!   where the model lets news overtake ([`Model::news_overtakes`]), it may still arrive, and any suffix of it is lost at any time;
 //! * a member leaves MPI, and the news of that at one member: not before all that the member has sent to it has arrived.
 //!
 //! All sends of one event are made at once. That leaves nothing out: a crash between two sends of an event gives the states of
@@ -19,7 +20,8 @@
 //! and crashes ([`Model::liveness`]). A circle of states is a violation, too: messages would be sent for ever. A violation
 //! comes with a shortest [`Trace`].
 //!
-//! No symmetry is used: in no shape of the tree are two members alike, since the lowest living rank becomes the root. Visited
+//! No symmetry is used in trees: in no shape of them are two members alike, since the lowest living rank becomes the root. In `spread` the
+//! members that revoke are numbered in their order, as up to five members are all neighbours of each other, and alike. Visited
 //! states are stored as 64-bit hashes: with N states, the probability that one was taken for another is N^2 / 2^65, and is
 //! printed.
 //!
@@ -28,19 +30,23 @@
 //! | `model` | what is checked |
 //! | `space` | parts of members, messages and channels, each stored once, and every step of one member, computed once |
 //! | `search` | the visit of all states, and the search for a shortest trace |
-//! | [`votes`], [`agreements`] | the models of [`mend_proto::vote`] and [`mend_proto::agreement`] |
+//! | [`votes`], [`agreements`], [`shrinks`] | the models of [`mend_proto::vote`] and [`mend_proto::agreement`], and of identities that agreements decide |
+//! | [`spreads`], [`identities`] | the models of [`mend_proto::spread`] and of context ids ([`mend_proto::identity`]) |
 //! | [`table`] | the bounds |
 //!
 //! [`Protocol`]: mend_proto::protocol::Protocol
 
 pub mod agreements;
 mod fingerprints;
+pub mod identities;
 mod model;
 mod search;
+pub mod shrinks;
 mod space;
+pub mod spreads;
 pub mod table;
 pub mod votes;
 
 pub use model::{Effects, Member, MemberOf, MessageOf, Model, OutcomeOf, Status, View};
 pub use search::{Count, Limits, Trace, Violation, check};
-pub use space::{Fault, SIZE_MAX};
+pub use space::{Fault, SIZE_MAX, STREAMS_MAX};

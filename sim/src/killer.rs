@@ -23,6 +23,9 @@ pub enum When {
     Step(u64),
     /// After this many calls to transports and runtime since the process reached the milestone.
     Call(Milestone, u64),
+    /// After this many calls to transports and runtime since the program began the MPI call with this number
+    /// ([`Process::call`](crate::Process::call)).
+    During(u64, u64),
 }
 
 /// A point that each process reaches once.
@@ -86,8 +89,50 @@ struct Victim {
     state: VictimState,
     /// The milestones it has reached.
     milestones: Vec<Milestone>,
-    /// Its calls since the milestone of its planned death.
+    /// Its calls since the milestone or MPI call of its planned death.
     calls: u64,
+    /// The number of MPI calls that its program has begun.
+    program_calls: u64,
+    /// What its engine did when its death began.
+    point: Point,
+}
+
+/// What an engine does when its process dies: the kind of its call to transports or runtime.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Point {
+    /// Nothing: between two steps of the scheduler.
+    BetweenSteps,
+    /// It sends a message.
+    Send,
+    /// It sends a chunk of a stream.
+    SendChunk,
+    /// It looks at an endpoint.
+    Poll,
+    /// It takes a message that has arrived.
+    Deliver,
+    /// It takes a message of a peer that has ended.
+    Drain,
+    /// It takes a notice.
+    Notice,
+    /// It sends a message to the node daemon.
+    Runtime,
+    /// It leaves MPI.
+    Leave,
+}
+
+impl Point {
+    /// All points.
+    pub const ALL: [Point; 9] = [
+        Point::BetweenSteps,
+        Point::Send,
+        Point::SendChunk,
+        Point::Poll,
+        Point::Deliver,
+        Point::Drain,
+        Point::Notice,
+        Point::Runtime,
+        Point::Leave,
+    ];
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +145,14 @@ enum VictimState {
 
 impl Victim {
     fn new(death: PlannedDeath, state: VictimState) -> Self {
-        Victim { death, state, milestones: Vec::new(), calls: 0 }
+        Victim {
+            death,
+            state,
+            milestones: Vec::new(),
+            calls: 0,
+            program_calls: 0,
+            point: Point::BetweenSteps,
+        }
     }
 }
 
@@ -164,6 +216,12 @@ impl Killer {
         victims.iter().find(|victim| victim.death.number == number).map(|victim| victim.death.manner)
     }
 
+    /// What the engine of `number` did when its death began.
+    pub fn point(&self, number: u32) -> Option<Point> {
+        let victims = self.victims.borrow();
+        victims.iter().find(|victim| victim.death.number == number).map(|victim| victim.point)
+    }
+
     /// The victims whose death has begun since the last call.
     pub fn take_new_deaths(&self) -> Vec<u32> {
         self.new_deaths.take()
@@ -185,21 +243,31 @@ impl Killer {
         }
     }
 
+    /// The program of `number` begins an MPI call.
+    pub fn on_program_call(&self, number: u32) {
+        let mut victims = self.victims.borrow_mut();
+        if let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) {
+            victim.program_calls += 1;
+        }
+    }
+
     /// `number` calls a transport or the runtime. Returns whether the call has an effect.
-    pub fn on_call(&self, number: u32) -> bool {
+    pub fn on_call(&self, number: u32, point: Point) -> bool {
         let mut victims = self.victims.borrow_mut();
         let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) else {
             return true;
         };
         match victim.state {
             VictimState::Alive => {
-                if let When::Call(milestone, calls) = victim.death.when
-                    && victim.milestones.contains(&milestone)
-                {
-                    victim.calls += 1;
-                    if victim.calls > calls {
-                        self.begin_death(victim);
-                    }
+                let (is_counted, calls) = match victim.death.when {
+                    When::Step(_) => (false, 0),
+                    When::Call(milestone, calls) => (victim.milestones.contains(&milestone), calls),
+                    When::During(program_call, calls) => (victim.program_calls > program_call, calls),
+                };
+                victim.calls += u64::from(is_counted);
+                if is_counted && victim.calls > calls {
+                    victim.point = point;
+                    self.begin_death(victim);
                 }
             }
             VictimState::Dying { calls_left: 0 } => victim.state = VictimState::Dead,
@@ -232,7 +300,7 @@ impl Killer {
         match (victim.death.when, victim.calls) {
             (When::Step(_), _) => reach!("sim.killer: between two steps"),
             (When::Call(Milestone::Started, _), 1) => reach!("sim.killer: before its card is published"),
-            (When::Call(..), _) => reach!("sim.killer: between two calls of its engine"),
+            (When::Call(..) | When::During(..), _) => reach!("sim.killer: between two calls of its engine"),
         }
         self.new_deaths.borrow_mut().push(victim.death.number);
         victim.state = match victim.death.calls_while_dying {

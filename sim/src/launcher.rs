@@ -37,6 +37,8 @@ pub struct Launcher {
     pub killer: Rc<Killer>,
     /// The rank that writes garbage. What others write may look like garbage to it, so its reports of garbage are dropped.
     pub garbage_writer: Option<u32>,
+    /// Each rank gets its notices up to so many times later than usual; 0: none.
+    pub late_notices: u64,
 }
 
 /// A simulated process and its socket.
@@ -93,6 +95,7 @@ impl Launcher {
             notice_oracle: NoticeOracle::new(size),
             killer: Killer::none(),
             garbage_writer: None,
+            late_notices: 0,
         };
         launcher.set_rules(rules);
         Rc::new(RefCell::new(launcher))
@@ -232,6 +235,9 @@ impl Launcher {
         }
         self.decide();
         for rank in self.daemon.due() {
+            if !all && self.is_late(rank, random) {
+                continue;
+            }
             while (all || random.once_in(3)) && self.send_notice(rank, random) {
                 moved += 1;
             }
@@ -247,6 +253,12 @@ impl Launcher {
             self.notice_oracle.assert_all_notified(&self.job_oracle, &self.rules);
         }
         moved
+    }
+
+    /// Whether a rank gets no notices now, because they are late. Each rank has its own delay.
+    fn is_late(&self, rank: u32, random: &mut Random) -> bool {
+        let delay = (u64::from(rank) * 31 + self.late_notices * 17) % (self.late_notices + 1);
+        delay > 1 && !random.once_in(delay)
     }
 
     /// To be called when all programs have ended. Asserts that the node daemon ends the job as the oracle requires.
@@ -341,7 +353,11 @@ impl Launcher {
                     self.job_oracle.on_end_evidence(rank, None);
                     self.daemon.on_messages_read(rank, self.now);
                 }
+                // No simulated process goes on after it has said that it dies.
+                Effect::ExamineDying(rank) => self.daemon.on_dying_examined(rank, false),
                 Effect::Kill(rank) => self.kill(rank),
+                // No rank of a simulated job has the parameter.
+                Effect::Table(lines) => panic!("a report of a hang: {lines:?}"),
                 Effect::Report(line) => self.job_oracle.on_report(&line),
                 Effect::EndJob(end) => {
                     self.job_oracle.assert_may_end(&end);
@@ -443,6 +459,7 @@ fn notices(message: DaemonMessage) -> Vec<Notice> {
         DaemonMessage::Failed(peer) => vec![Notice::Failed(peer)],
         DaemonMessage::Alive(peer) => vec![Notice::Alive(peer)],
         DaemonMessage::Recalled(key, result) => vec![Notice::Recalled { key, result }],
+        DaemonMessage::WhereAreYou => vec![Notice::WhereAreYou],
         DaemonMessage::JobAborted(code) => vec![Notice::JobAborted { code }],
         DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_) => panic!("{message:?} is no notice"),
     }

@@ -15,7 +15,12 @@
 //! | [`record`] | what the processes of a job did, for oracles |
 //! | [`oracle`] | what must hold in every job |
 //! | [`programs`] | rank programs, each of which checks its own results |
+//! | [`history`] | what a seed decides about a job of recoveries, as a value that can be made shorter |
+//! | [`recoveries`] | jobs of recoveries: run, counted, and a failing one made shorter |
+//! | [`sweep`] | a death at every point of every blocking call |
 //! | [`runner`] | the job of one seed, and many seeds in a row |
+//! | [`explore`] | the explorer: all states of a protocol's model |
+//! | [`scale`] | the protocols of recovery alone, to 131,072 ranks, with a cost model |
 //! | [`environment`] | environment variables of the tests |
 #![forbid(unsafe_code)]
 
@@ -23,6 +28,7 @@ pub mod clock;
 pub mod cluster;
 pub mod environment;
 pub mod explore;
+pub mod history;
 pub mod killer;
 pub mod launcher;
 pub mod network;
@@ -30,7 +36,10 @@ pub mod oracle;
 pub mod process;
 pub mod programs;
 pub mod record;
+pub mod recoveries;
 pub mod runner;
+pub mod scale;
+pub mod sweep;
 
 pub use cluster::{Cluster, Program, Summary};
 pub use process::{Process, SimMpi, Transports};

@@ -6,7 +6,7 @@
 //! the old one. Each queue keeps its order. At each call of progress the seed decides which queues deliver, how many
 //! messages they deliver, and whether a sender gets `on_sendable`.
 
-use crate::killer::Killer;
+use crate::killer::{Killer, Point};
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
     Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
@@ -52,6 +52,10 @@ pub struct Faults {
     pub refusal_once_in: u64,
     /// The process that writes garbage.
     pub garbage_writer: Option<GarbageWriter>,
+    /// One pair of processes in four delivers only once in so many times that another one would.
+    pub slow_pairs: u64,
+    /// Each pair has one queue: control messages do not overtake others.
+    pub one_queue: bool,
 }
 
 /// A process with broken memory, or a hostile one.
@@ -68,6 +72,8 @@ pub struct GarbageWriter {
 struct PairQueues {
     data: VecDeque<Message>,
     control: VecDeque<Message>,
+    /// Of which queue each message or chunk is, in the order in which they were sent ([`Faults::one_queue`]).
+    order: VecDeque<Queue>,
     chunks: VecDeque<(Stream, Vec<u8>)>,
     mailboxes: BTreeMap<AmId, Message>,
 }
@@ -77,6 +83,14 @@ struct Message {
     id: AmId,
     header: Vec<u8>,
     payload: Vec<u8>,
+}
+
+/// One of the queues of a pair that keep their order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Queue {
+    Data,
+    Control,
+    Chunks,
 }
 
 /// What a queue delivers.
@@ -195,11 +209,11 @@ impl SimNetwork {
 
     /// Delivers the next message or chunk from the peer of this endpoint. False if there is none.
     fn deliver(&mut self, endpoint: &Endpoint, me: u32, sink: &mut impl Sink<u32>) -> bool {
-        if !self.killer.on_call(me) {
+        if !self.killer.on_call(me, Point::Deliver) {
             return false;
         }
         let Some(queues) = self.queues.get_mut(&(endpoint.peer, me)) else { return false };
-        let Some(delivery) = queues.take(&mut self.random) else { return false };
+        let Some(delivery) = queues.take(&mut self.random, self.faults.one_queue) else { return false };
         self.rung.insert(endpoint.peer);
         self.delivered += 1;
         delivery.hand_up(endpoint.index, sink);
@@ -208,10 +222,11 @@ impl SimNetwork {
 
     /// The same of an endpoint that is being severed: what the peer had sent when that began.
     fn deliver_before_sever(&mut self, endpoint: &mut Endpoint, me: u32, sink: &mut impl Sink<u32>) -> bool {
-        if !self.killer.on_call(me) {
+        if !self.killer.on_call(me, Point::Drain) {
             return false;
         }
-        let Some(delivery) = endpoint.before_sever.take(&mut self.random) else { return false };
+        let in_order = self.faults.one_queue;
+        let Some(delivery) = endpoint.before_sever.take(&mut self.random, in_order) else { return false };
         self.delivered += 1;
         delivery.hand_up(endpoint.index, sink);
         true
@@ -244,6 +259,12 @@ impl SimNetwork {
             && (self.delivers_all || self.random.once_in(once_in))
     }
 
+    /// Whether this pair delivers nothing now because it is slow.
+    fn is_slow(&mut self, from: u32, to: u32) -> bool {
+        let slow = self.faults.slow_pairs;
+        slow > 0 && (from * 7 + to * 13 + slow as u32).is_multiple_of(4) && !self.random.once_in(slow)
+    }
+
     fn draws_refusal(&mut self) -> bool {
         self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in)
     }
@@ -261,8 +282,26 @@ impl PairQueues {
     }
 
     /// Takes the first message or chunk of a queue that `random` selects.
-    fn take(&mut self, random: &mut Random) -> Option<Delivery> {
+    fn take(&mut self, random: &mut Random, in_order: bool) -> Option<Delivery> {
         let first = random.below(4);
+        if in_order {
+            // A mailbox has one state, and so no place in the order.
+            let mailbox = first == 0 || self.order.is_empty();
+            let mailbox = mailbox.then(|| self.mailboxes.pop_first()).flatten();
+            return mailbox.map(|(_, message)| Delivery::Message(message)).or_else(|| self.take_oldest());
+        }
+        self.take_any(first)
+    }
+
+    fn take_oldest(&mut self) -> Option<Delivery> {
+        match self.order.pop_front()? {
+            Queue::Data => self.data.pop_front().map(Delivery::Message),
+            Queue::Control => self.control.pop_front().map(Delivery::Message),
+            Queue::Chunks => self.chunks.pop_front().map(|(stream, bytes)| Delivery::Chunk(stream, bytes)),
+        }
+    }
+
+    fn take_any(&mut self, first: u64) -> Option<Delivery> {
         (0..4).find_map(|step| match (first + step) % 4 {
             0 => self.data.pop_front().map(Delivery::Message),
             1 => self.control.pop_front().map(Delivery::Message),
@@ -349,7 +388,7 @@ impl SimBtl {
 
     /// Progress of one endpoint, as the seed decides. Returns the number of events.
     fn progress_one(&mut self, at: usize, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
-        if !self.shared.borrow().killer.on_call(self.me) {
+        if !self.shared.borrow().killer.on_call(self.me, Point::Poll) {
             return 0;
         }
         let cause = match self.endpoints[at].state {
@@ -395,6 +434,9 @@ impl SimBtl {
         let endpoint = &mut self.endpoints[at];
         let mut network = self.shared.borrow_mut();
         let all = network.delivers_all;
+        if !all && network.is_slow(endpoint.peer, self.me) {
+            return 0;
+        }
         let allowed = if all { budget } else { network.random.below(5).min(budget.into()) as u32 };
         let mut events = 0;
         while events < allowed && network.deliver(endpoint, self.me, sink) {
@@ -427,8 +469,8 @@ impl SimBtl {
     }
 
     /// Whether this endpoint takes a send now, and this process is not dead.
-    fn check(&mut self, endpoint: u32) -> Result<(), SendError> {
-        let has_effect = self.shared.borrow().killer.on_call(self.me);
+    fn check(&mut self, endpoint: u32, point: Point) -> Result<(), SendError> {
+        let has_effect = self.shared.borrow().killer.on_call(self.me, point);
         match self.endpoint(endpoint).state {
             _ if !has_effect => Err(SendError::Busy),
             EndpointState::Connected => Ok(()),
@@ -505,7 +547,7 @@ impl Btl for SimBtl {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
-        let checked = self.check(to);
+        let checked = self.check(to, Point::Send);
         let endpoint = self.endpoint(to);
         let longest = if class == MessageClass::Data {
             endpoint.sizes.message_bytes_max
@@ -517,6 +559,7 @@ impl Btl for SimBtl {
         let (peer, sizes) = (endpoint.peer, endpoint.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
+        let in_order = network.faults.one_queue;
         let (is_garbage, mut garbling) = (network.draws_garbage(me), Random(network.random.bits()));
         let queues = network.queues.entry((me, peer)).or_default();
         let full = match class {
@@ -538,10 +581,12 @@ impl Btl for SimBtl {
         let replaced = match class {
             MessageClass::Data => {
                 queues.data.push_back(message);
+                queues.order.extend(in_order.then_some(Queue::Data));
                 false
             }
             MessageClass::Control => {
                 queues.control.push_back(message);
+                queues.order.extend(in_order.then_some(Queue::Control));
                 false
             }
             MessageClass::Mailbox => queues.mailboxes.insert(id, message).is_some(),
@@ -559,12 +604,13 @@ impl Btl for SimBtl {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let me = self.me;
-        let checked = self.check(to);
+        let checked = self.check(to, Point::SendChunk);
         let endpoint = self.endpoint(to);
         assert!(len <= endpoint.sizes.chunk_bytes as usize, "a chunk longer than the peer takes");
         let (peer, sizes) = (endpoint.peer, endpoint.sizes);
         let shared = Rc::clone(&self.shared);
         let mut network = shared.borrow_mut();
+        let in_order = network.faults.one_queue;
         let stream = if network.draws_garbage(me) { Stream(network.random.bits() as u32) } else { stream };
         let queues = network.queues.entry((me, peer)).or_default();
         if checked == Err(SendError::Busy) || queues.chunks.len() >= sizes.chunk_depth as usize {
@@ -575,6 +621,7 @@ impl Btl for SimBtl {
         let mut bytes = vec![0; len];
         fill(PayloadWriter::from(&mut bytes[..]));
         queues.chunks.push_back((stream, bytes));
+        queues.order.extend(in_order.then_some(Queue::Chunks));
         network.sent += 1;
         network.rung.insert(peer);
         Ok(())
@@ -596,7 +643,9 @@ impl Btl for SimBtl {
         let endpoint = &self.endpoints[from as usize];
         let mut network = self.shared.borrow_mut();
         let seen = endpoint.state == EndpointState::Connected && network.random.once_in(2);
-        seen && network.queues.get(&(endpoint.peer, self.me)).is_some_and(|queues| !queues.data.is_empty())
+        seen && network.queues.get(&(endpoint.peer, self.me)).is_some_and(|queues| {
+            !queues.data.is_empty() && !matches!(queues.order.front(), Some(Queue::Control | Queue::Chunks))
+        })
     }
 
     fn take_message(&mut self, _now: Instant, from: u32, sink: &mut impl Sink<u32>) -> u32 {
@@ -604,6 +653,8 @@ impl Btl for SimBtl {
         let mut network = self.shared.borrow_mut();
         let Some(queues) = network.queues.get_mut(&(endpoint.peer, self.me)) else { return 0 };
         let Some(message) = queues.data.pop_front() else { return 0 };
+        // Where there is an order, `has_message` has found this message to be the first.
+        queues.order.pop_front();
         network.rung.insert(endpoint.peer);
         network.delivered += 1;
         drop(network);

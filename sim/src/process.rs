@@ -25,6 +25,8 @@ pub(crate) type Position = Rc<Cell<(&'static str, u64)>>;
 pub struct Process {
     /// Its MPI.
     pub mpi: SimMpi,
+    /// Its rank in WORLD.
+    pub number: u32,
     /// Its rank in WORLD, or in the communicator of [`Process::as_member`].
     pub rank: Rank,
     /// The size of that communicator.
@@ -40,6 +42,7 @@ pub struct Process {
     /// Its messages to itself go by loopback, and one call of progress delivers them together with whatever else arrives.
     pub receives_own_messages_at_once: bool,
     pub(crate) position: Position,
+    pub(crate) calls: Rc<Cell<u64>>,
     pub(crate) network: SharedNetwork,
     pub(crate) killer: Rc<Killer>,
 }
@@ -85,6 +88,13 @@ impl Process {
         );
     }
 
+    /// Asserts that all survivors get the same answer from a call (Rows AG2 and AG16). Each answer has a number.
+    pub fn assert_answers_agree(&self, call: u64, answer: u64) {
+        let is_dead = |rank| self.killer.death_has_begun(rank);
+        let differs = self.record.borrow_mut().answered(call, (self.rank.0, answer), is_dead);
+        assert_eq!(differs, None, "rank {} got {answer} from call {call}, and another rank", self.rank.0);
+    }
+
     /// Whether every living process has voted true in this round. The simulator decides, so the agreement cannot fail.
     pub async fn agree(&self, round: u64, vote: bool) -> bool {
         std::future::poll_fn(|context| {
@@ -107,9 +117,35 @@ impl Process {
         self.position.set((what, number));
     }
 
+    /// The program begins an MPI call, by the name that C programs use.
+    pub fn call(&self, name: &'static str) {
+        self.calls.set(self.calls.get() + 1);
+        self.at(name, self.calls.get());
+        self.record.borrow_mut().called(name);
+        self.killer.on_program_call(self.number);
+    }
+
+    /// How many MPI calls the program has begun.
+    pub fn calls(&self) -> u64 {
+        self.calls.get()
+    }
+
     /// A random number of this rank alone, below `bound`.
     pub fn below(&self, bound: u64) -> u64 {
         self.own_random.borrow_mut().below(bound)
+    }
+
+    /// Lets other ranks run until this one is scheduled again.
+    pub async fn next_step(&self) {
+        let mut is_first = true;
+        std::future::poll_fn(|context| {
+            if !core::mem::replace(&mut is_first, false) {
+                return Poll::Ready(());
+            }
+            context.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await
     }
 
     /// Lets other ranks run for a few steps, as a computation would.

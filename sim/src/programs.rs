@@ -4,10 +4,14 @@
 
 mod collectives;
 mod creation;
+mod crossed;
 mod deaths;
+mod detector;
 mod early;
 mod fairness;
 mod garbage;
+mod inter;
+pub mod recovery;
 mod refused;
 mod ring;
 mod traffic;
@@ -37,6 +41,21 @@ pub fn all() -> [(&'static str, Program); 10] {
 /// The program whose ranks may die.
 pub fn deaths() -> Program {
     program(deaths::run)
+}
+
+/// The program whose ranks call agreements of several communicators in orders of their own.
+pub fn crossed() -> Program {
+    program(crossed::run)
+}
+
+/// The program whose ranks connect by intercommunicators, and may die.
+pub fn inter() -> Program {
+    program(inter::run)
+}
+
+/// The program of ranks that find failures by themselves.
+pub fn detector() -> Program {
+    program(detector::run)
 }
 
 /// The program that checks the results of calls that wait.

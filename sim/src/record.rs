@@ -3,6 +3,10 @@
 //! one process with the actions of another; and an agreement that cannot fail, for programs that use a communicator only
 //! if every living member has created it.
 
+pub mod repairs;
+
+use crate::killer::Point;
+use repairs::Repairs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 
@@ -12,6 +16,14 @@ pub struct JobRecord {
     events: BTreeSet<(Event, u64)>,
     agreements: BTreeMap<u64, Agreement>,
     creations: BTreeMap<u64, Returned>,
+    /// The results of agreements, shrinks and creations.
+    pub repairs: Repairs,
+    /// How often each MPI call was begun.
+    pub calls: BTreeMap<&'static str, u64>,
+    /// At which points of which calls processes have died.
+    pub deaths: BTreeMap<(&'static str, Point), u64>,
+    /// The answers of calls, by call and rank.
+    answers: BTreeMap<u64, BTreeMap<u32, u64>>,
 }
 
 /// How members have returned from the creation of a communicator.
@@ -44,6 +56,16 @@ struct Agreement {
 }
 
 impl JobRecord {
+    /// A process begins an MPI call.
+    pub fn called(&mut self, name: &'static str) {
+        *self.calls.entry(name).or_default() += 1;
+    }
+
+    /// The death of a process begins.
+    pub fn died_at(&mut self, call: &'static str, point: Point) {
+        *self.deaths.entry((call, point)).or_default() += 1;
+    }
+
     /// Adds an event.
     pub fn add(&mut self, event: Event, number: u64) {
         self.events.insert((event, number));
@@ -70,6 +92,24 @@ impl JobRecord {
             returned.with_error.insert(me);
             !returned.with_success || is_dead(me)
         }
+    }
+
+    /// A rank got an answer from a call that has one answer. Returns another rank that lives and got a different one, with that.
+    pub fn answered(
+        &mut self,
+        call: u64,
+        (me, answer): (u32, u64),
+        is_dead: impl Fn(u32) -> bool,
+    ) -> Option<(u32, u64)> {
+        if is_dead(me) {
+            return None;
+        }
+        let answers = self.answers.entry(call).or_default();
+        answers.insert(me, answer);
+        answers
+            .iter()
+            .map(|(&rank, &other)| (rank, other))
+            .find(|&(rank, other)| other != answer && !is_dead(rank))
     }
 
     /// The agreement `round`: true if every living process has voted true. It is decided once, when every living process
@@ -122,6 +162,15 @@ mod tests {
             assert!(record.returned_from_creation(7, (1, first), |_| false));
             assert_eq!(record.returned_from_creation(7, (2, !first), |_| dead), agree);
         }
+    }
+
+    #[test]
+    fn a_different_answer_is_noticed_unless_its_process_is_dead() {
+        let mut record = JobRecord::default();
+        assert_eq!(record.answered(7, (0, 1), |_| false), None);
+        assert_eq!(record.answered(8, (1, 2), |_| false), None);
+        assert_eq!(record.answered(7, (1, 2), |rank| rank == 0), None);
+        assert_eq!(record.answered(7, (2, 1), |rank| rank == 0), Some((1, 2)));
     }
 
     // Seed 1882517983468250: a dying rank without the communicator was told to use it.

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The job of one seed, and many seeds in a row. The seed decides the program, the number of ranks, the faults and the deaths.
 
-use crate::killer::Killer;
+use crate::killer::{Killer, Manner, Milestone, PlannedDeath, When};
 use crate::network::{Faults, GarbageWriter};
-use crate::{Cluster, Summary, programs};
-use mend_base::{Random, branches};
-use mend_daemon::{Counting, Rules};
+use crate::{Cluster, Program, Summary, programs};
+use mend_base::{Duration, Random, branches};
+use mend_daemon::{Counting, Ending, Muted, Rules};
+use mend_proto::detector::{Config, Lease};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -45,12 +46,7 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Faile
     let refusal_once_in = if name == "refused" { 2 + random.below(8) } else { 0 };
     let garbage_writer = (name == "garbage")
         .then(|| GarbageWriter { number: random.below(size.into()) as u32, once_in: 1 + random.below(30) });
-    cluster.inject(Faults {
-        false_evidence_once_in,
-        refusal_once_in,
-        garbage_writer,
-        true_evidence_once_in: 0,
-    });
+    cluster.inject(Faults { false_evidence_once_in, refusal_once_in, garbage_writer, ..Faults::default() });
     run(cluster, seed, name, size, trace)
 }
 
@@ -58,15 +54,27 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<(&'static str, Summary), Faile
 pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);
     let size = 2 + random.below(5) as u32;
-    let (name, program) = ("deaths", programs::deaths());
+    run(with_deaths(random, size, programs::deaths(), true), seed, "deaths", size, trace)
+}
+
+/// Runs the job of one seed in which ranks connect by intercommunicators, and may die.
+pub fn run_inter(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
+    let mut random = Random(seed);
+    let size = 2 + random.below(6) as u32;
+    run(with_deaths(random, size, programs::inter(), false), seed, "inter", size, trace)
+}
+
+/// A job whose deaths and faults are drawn. `any_rules`: notices of deaths may be lost, and the first
+/// death may end the job.
+fn with_deaths(mut random: Random, size: u32, program: Program, any_rules: bool) -> Cluster {
     let mut cluster = Cluster::new(random.bits(), size, program);
     let killer = Killer::draw(&mut random, size);
-    let muted = random.once_in(8);
+    let muted = random.once_in(8) && any_rules;
     let rules = Rules {
-        fault_tolerant: !random.once_in(6),
+        fault_tolerant: !random.once_in(6) || !any_rules,
         counting: if random.once_in(3) { Counting::Worst } else { Counting::NotFailed },
         reports_deaths: random.once_in(3),
-        muted,
+        muted: if muted { Muted::Unasked } else { Muted::None },
     };
     cluster.plan_deaths(killer, rules);
     let false_evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
@@ -78,7 +86,7 @@ pub fn run_deaths(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fai
     if random.once_in(2) {
         cluster.let_processes_sleep();
     }
-    run(cluster, seed, name, size, trace)
+    cluster
 }
 
 /// Runs the job of one seed in which one call waits while a rank dies, or while all other ranks finalize.
@@ -93,6 +101,58 @@ pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), Fail
         cluster.let_processes_sleep();
     }
     run(cluster, seed, "waits", size, trace)
+}
+
+/// Runs the job of one seed in which recoveries wait for each other, and ranks may die.
+pub fn run_crossed(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
+    let mut random = Random(seed);
+    let size = 2 + random.below(5) as u32;
+    let mut cluster = Cluster::new(random.bits(), size, programs::crossed());
+    let killer =
+        if random.once_in(2) { Killer::draw(&mut random, size) } else { Killer::new(size, Vec::new()) };
+    cluster.plan_deaths(killer, Rules::default());
+    let false_evidence_once_in = if random.once_in(4) { 20 + random.below(200) } else { 0 };
+    cluster.inject(Faults { false_evidence_once_in, ..Faults::default() });
+    if random.once_in(6) {
+        cluster.stop_processes(50 + random.below(500));
+    }
+    if random.once_in(2) {
+        cluster.let_processes_sleep();
+    }
+    cluster.let_processes_look();
+    run(cluster, seed, "crossed", size, trace)
+}
+
+/// Runs the job of one seed in which the ranks find failures by themselves, without the launcher: up to two die, and some are stopped for a
+/// while, perhaps for longer than their lease.
+pub fn run_detector(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
+    let mut random = Random(seed);
+    let size = 3 + random.below(6) as u32;
+    let mut cluster = Cluster::new(random.bits(), size, programs::detector());
+    let deaths = random.below(3).min(u64::from(size) - 2);
+    let mut numbers: Vec<u32> = (0..size).collect();
+    let planned = (0..deaths).map(|_| {
+        let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
+        let digits = random.below(12);
+        let when = When::Call(Milestone::Ready, random.below(1 << digits));
+        let manner = Manner::Ends(Ending::Signalled(9));
+        PlannedDeath { number, manner, when, calls_while_dying: 0 }
+    });
+    let killer = Killer::new(size, planned.collect());
+    cluster.plan_deaths(killer, Rules { muted: Muted::All, ..Rules::default() });
+    let lease = Lease { span: Duration::from_millis(40), margin: Duration::from_millis(20) };
+    cluster.detect_failures(Config {
+        period: Duration::from_millis(1),
+        timeout: Duration::from_millis(10),
+        observers: 3,
+        lease: Some(lease),
+    });
+    let false_evidence_once_in = if random.once_in(4) { 200 + random.below(2_000) } else { 0 };
+    cluster.inject(Faults { false_evidence_once_in, ..Faults::default() });
+    if random.once_in(2) {
+        cluster.stop_processes(2_000 + random.below(20_000));
+    }
+    run(cluster, seed, "detector", size, trace)
 }
 
 fn run(

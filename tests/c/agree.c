@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 // ranks: 2 3 4 8
-/* MPIX_Comm_agree and MPIX_Comm_iagree: rows AG1 to AG6, AG8, AG10, AG12 and AK8 of docs/dev/semantics.md. Ranks die from the highest
+/* MPIX_Comm_agree and MPIX_Comm_iagree: rows AG1 to AG5, AG8, AG10 and AG12 of docs/dev/semantics.md. Ranks die from the highest
  * down until rank 0 is alone. */
 #include "deaths.h"
 
@@ -44,7 +44,7 @@ static void several_at_once(MPI_Comm comm)
         expect("its flag", flags[at], 0xff ^ 1 << at);
 }
 
-/* Rows AG2 to AG5: an unacknowledged failure is an error at all, until all have acknowledged it. */
+/* Rows AG2, AG3, AG4 and AG5: an unacknowledged failure is an error at all, until all have acknowledged it. */
 static void a_member_dies(MPI_Comm comm)
 {
     if (rank == --alive)
@@ -69,6 +69,7 @@ int main(void)
     several_at_once(MPI_COMM_WORLD);
     while (alive > 1)
         a_member_dies(MPI_COMM_WORLD);
+    /* Row AG10: alone. */
     many_in_a_row(MPI_COMM_WORLD);
     return end();
 }

@@ -5,6 +5,7 @@
 
 #include <mpi-ext.h>
 
+/* Rows SH2, SH3 and SH6: who is a member, in which order; messages may come before the local call has returned. */
 static void is_usable(MPI_Comm comm)
 {
     int size = -1, new_rank = -1, sum = -1, one = 1;

@@ -2,44 +2,14 @@
 /* A loop of collective and point-to-point operations whose ranks are killed by SIGKILL at random moments: a timer of the kernel kills
  * them, at any instruction. The survivors revoke, agree, shrink and go on, until so many rounds are done. Arguments: the number of
  * rounds, a seed, the latest moment of a death in microseconds. Rank 0 lives, and prints how many have died, and how often it repaired. */
-#include "../c/expect.h"
+#include "death_timer.h"
 
 #include <mpi-ext.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { TAG = 3, LONG = 30000 };
 static int out[LONG], in[LONG];
-static unsigned long state;
-
-static unsigned long draw(unsigned long below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return state % below;
-}
-
-/* One of two ranks dies. The same victims may survive, if the rounds end first. */
-static void plan_death(unsigned long latest_us)
-{
-    timer_t timer;
-    struct sigevent event;
-    struct itimerspec when;
-    unsigned long us = 1 + draw(latest_us);
-    memset(&event, 0, sizeof event);
-    memset(&when, 0, sizeof when);
-    event.sigev_notify = SIGEV_SIGNAL;
-    event.sigev_signo = SIGKILL;
-    if (rank == 0 || draw(2) == 0)
-        return;
-    when.it_value.tv_sec = (time_t)(us / 1000000);
-    when.it_value.tv_nsec = (long)(us % 1000000 * 1000);
-    if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0)
-        expect("the timer", 0, 1);
-}
 
 static int ring(MPI_Comm comm, int me, int size, int count, int synchronous)
 {
@@ -117,7 +87,7 @@ int main(int argc, char **argv)
     state = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15ul + (unsigned long)rank * 0x2545f4914f6cdd1dul + 1;
     for (int i = 0; i < 8; i++)
         draw(2);
-    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000);
+    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000, 1, 2);
     MPIX_Comm_shrink(MPI_COMM_WORLD, &comm);
     for (int round = 0; round < rounds; round++) {
         int code = operation(comm, round % 8), flag, agreed;

@@ -26,6 +26,7 @@ pub mod sandbox;
 pub mod signal;
 pub mod single_step;
 pub mod trace;
+pub mod tried;
 pub mod watchdog;
 pub mod watched_command;
 

@@ -45,6 +45,8 @@ pub struct Program<'a> {
     pub source: &'a str,
     /// How many ranks `mpiexec` starts.
     pub ranks: u32,
+    /// The words after the program's name.
+    pub arguments: Vec<&'a str>,
     /// What they print.
     pub prints: &'a str,
 }
@@ -61,7 +63,9 @@ fn program(rest: &str) -> Option<Program<'_>> {
     let (compiled, run) = run.split_once("\n$ mpiexec -n ")?;
     let (started, prints) = run.split_once('\n')?;
     let source = compiled.split(' ').find(|word| word.ends_with(".c"))?;
-    Some(Program { text, source, ranks: started.split(' ').next()?.parse().ok()?, prints })
+    let mut started = started.split(' ');
+    let ranks = started.next()?.parse().ok()?;
+    Some(Program { text, source, ranks, arguments: started.skip(1).collect(), prints })
 }
 
 const OPENING: &str = "\

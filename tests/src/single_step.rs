@@ -66,10 +66,19 @@ pub enum Shape {
 pub struct Path {
     /// How many instructions it executes.
     pub instructions: u32,
-    /// How many different instructions these are.
-    pub places: usize,
-    /// Points of the first and the last execution of each different instruction.
-    pub distinct: Vec<u32>,
+    /// The different instructions.
+    pub distinct: Vec<Distinct>,
+}
+
+/// One instruction of an operation, which may execute it several times.
+#[derive(Clone, Debug)]
+pub struct Distinct {
+    /// Where it is.
+    pub place: String,
+    /// The point of its first execution.
+    pub first: u32,
+    /// The point of its last execution.
+    pub last: u32,
 }
 
 /// The result of one point.
@@ -77,7 +86,7 @@ pub struct Path {
 pub struct Trial {
     /// The number of instructions before the kill.
     pub point: u32,
-    /// The instruction counter at the kill.
+    /// The place of the next instruction at the kill.
     pub place: String,
     /// Whether the operation had ended.
     pub ended: bool,
@@ -103,30 +112,38 @@ impl Operation {
     /// Records the instructions, up to the limit: steps a rank to the end.
     pub fn path(&self, shape: Shape) -> Result<Path, String> {
         let mut first_and_last: BTreeMap<u64, (u32, u32)> = BTreeMap::new();
+        let mut mappings = None;
         let mut trials = self.try_points(shape, &[self.at_most], |steps, tracee| {
+            mappings.get_or_insert_with(|| tracee.mappings());
             let seen = first_and_last.entry(tracee.instruction()?).or_insert((steps, steps));
             seen.1 = steps;
             Ok(())
         })?;
         let trial = trials.pop().ok_or("one point is one trial")?;
         let instructions = if trial.ended { trial.point } else { self.at_most };
-        let places = first_and_last.len();
-        let mut distinct: Vec<u32> =
-            first_and_last.into_values().flat_map(|(first, last)| [first, last]).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        Ok(Path { instructions, places, distinct })
+        let mappings = mappings.ok_or("an operation executes an instruction")?;
+        let distinct = first_and_last.into_iter();
+        let distinct =
+            distinct.map(|(address, (first, last))| Distinct { place: mappings.place(address), first, last });
+        Ok(Path { instructions, distinct: distinct.collect() })
     }
 
-    /// Tries each of `points`, in jobs of this shape.
-    pub fn try_all(&self, shape: Shape, points: &[u32]) -> Result<Vec<Trial>, String> {
+    /// Tries each of `points`, in jobs of this shape. `on_job` gets the results of each job.
+    pub fn try_all(
+        &self,
+        shape: Shape,
+        points: &[u32],
+        mut on_job: impl FnMut(&[Trial]),
+    ) -> Result<Vec<Trial>, String> {
         let each = match shape {
             Shape::ManyVictims(victims) => victims as usize,
             Shape::Spinning => 1,
         };
         let mut trials = Vec::with_capacity(points.len());
         for part in points.chunks(each) {
-            trials.extend(self.try_points(shape, part, |_, _| Ok(()))?);
+            let of_job = self.try_points(shape, part, |_, _| Ok(()))?;
+            on_job(&of_job);
+            trials.extend(of_job);
         }
         Ok(trials)
     }

@@ -84,6 +84,11 @@ impl Tracee {
         self.wait()
     }
 
+    /// The files that it has mapped.
+    pub fn mappings(&self) -> Mappings {
+        Mappings::of(self.pid.cast_unsigned())
+    }
+
     /// The address of the next instruction, while it is stopped.
     pub fn instruction(&self) -> io::Result<u64> {
         let mut registers = MaybeUninit::<libc::user_regs_struct>::zeroed();
@@ -201,10 +206,52 @@ fn stop_of(status: i32) -> Stop {
     }
 }
 
-/// The instruction counter of a stopped process, or `?`.
+/// The place in its file of the next instruction of a stopped process, or `?`.
 pub fn place(pid: u32) -> String {
     let text = std::fs::read_to_string(format!("/proc/{pid}/syscall")).unwrap_or_default();
-    text.split_whitespace().last().unwrap_or("?").to_owned()
+    let address = text.split_whitespace().last().and_then(|word| word.strip_prefix("0x"));
+    let address = address.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+    address.map_or_else(|| "?".to_owned(), |address| Mappings::of(pid).place(address))
+}
+
+/// Which files a process has mapped.
+#[derive(Debug)]
+pub struct Mappings(Vec<Mapping>);
+
+#[derive(Debug)]
+struct Mapping {
+    addresses: std::ops::Range<u64>,
+    offset: u64,
+    file: String,
+}
+
+impl Mappings {
+    /// Those of a process; none if it has ended.
+    pub fn of(pid: u32) -> Mappings {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        Mappings(text.lines().filter_map(Mapping::parse).collect())
+    }
+
+    /// The same for an instruction in all processes that run the same files: `libmpi_abi.so.1+0x1234`.
+    pub fn place(&self, address: u64) -> String {
+        let mapping = self.0.iter().find(|mapping| mapping.addresses.contains(&address));
+        mapping.map_or_else(
+            || format!("{address:#x}"),
+            |mapping| format!("{}+{:#x}", mapping.file, address - mapping.addresses.start + mapping.offset),
+        )
+    }
+}
+
+impl Mapping {
+    /// `start-end rights offset device inode path`, in hexadecimal.
+    fn parse(line: &str) -> Option<Mapping> {
+        let hexadecimal = |digits| u64::from_str_radix(digits, 16).ok();
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let offset = hexadecimal(words.nth(1)?)?;
+        let file = words.nth(2)?.rsplit('/').next()?.to_owned();
+        Some(Mapping { addresses: hexadecimal(start)?..hexadecimal(end)?, offset, file })
+    }
 }
 
 /// Why processes cannot be traced on this machine; `None` if they can. Tried on a process of our own.

@@ -2,11 +2,12 @@
 //! Compiles every program in `tests/c` with our `mpicc`, and runs it with our `mpiexec` on each number of ranks that it names.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
 use mend_tests::program::{self, Header};
 use mend_tests::watched_command::WatchedCommand;
-use mend_tests::{page, prefix, say};
+use mend_tests::{Scratch, page, prefix, say, skip};
 use mend_xtask::install::c_programs;
 
 #[test]
@@ -39,6 +40,43 @@ fn the_example_runs_and_every_rank_says_hello() {
     assert!(ended.stdout.contains("came back as 4, the sum of all ranks is 6"), "{}", ended.report());
 }
 
+#[test]
+fn a_traced_job_with_a_death_is_drawn_with_the_calls_of_every_rank_and_the_end_of_the_dead() {
+    let program = program::compile(&prefix::place().root.join("examples/checkpoints.c")).unwrap();
+    let scratch = Scratch::new("trace");
+    let trace = scratch.join("run");
+    let limit = Duration::from_secs(60);
+    let mut command = program::mpiexec(4, limit);
+    command.env("MEND_TRACE", &trace).arg(program).arg("2");
+    let ended = WatchedCommand::new(command, limit).run();
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
+    let output = prefix::command("mend-info").arg("--timeline").arg(&trace).output().unwrap();
+    let drawing = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && drawing.ends_with("</svg>\n"), "{output:?}");
+    for words in
+        ["rank 0<", "rank 3<", "MPI_Allreduce", "MPIX_Comm_shrink", "error class", "ended outside MPI"]
+    {
+        assert!(drawing.contains(words), "{words} is not in {drawing}");
+    }
+    assert_eq!(drawing.matches(">ended ").count(), 1, "one rank died");
+}
+
+/// valgrind gives a program an auxiliary vector of its own, which must not be read past the C library.
+#[test]
+fn a_program_runs_under_valgrind() {
+    if let Err(error) = Command::new("valgrind").arg("--version").output() {
+        return skip("a_program_runs_under_valgrind", &format!("valgrind cannot be started: {error}"));
+    }
+    let hello = program::compile(&prefix::place().root.join("examples/hello.c")).unwrap();
+    let limit = Duration::from_secs(120);
+    let mut command = program::mpiexec(2, limit);
+    command.args(["valgrind", "--quiet", "--tool=none"]).arg(hello);
+    let ended = WatchedCommand::new(command, limit).run();
+    assert!(ended.exited_with(0), "{}", ended.report());
+    let hellos = ended.stdout.lines().filter(|line| line.starts_with("hello from rank")).count();
+    assert_eq!(hellos, 2, "{}", ended.report());
+}
+
 // Row CN8, Row CN9, Row CO12, Row PP8: what the example shows.
 #[test]
 fn the_example_loses_a_rank_and_the_others_name_it_and_go_on() {
@@ -56,17 +94,32 @@ fn the_example_loses_a_rank_and_the_others_name_it_and_go_on() {
 // Row CN8, Row CN9, Row AK7, Row PP8, Row PP9, Row EH2: what the page's programs rely on.
 #[test]
 fn every_program_of_the_page_on_surviving_is_an_example_and_prints_the_text_of_the_page() {
+    assert_that_programs_are_as_the_page_says("docs/survive.md", 3);
+}
+
+// Row RV11, Row AG1, Row SH1, Row SH11: likewise.
+#[test]
+fn every_program_of_the_page_on_repair_is_an_example_and_prints_the_text_of_the_page() {
+    assert_that_programs_are_as_the_page_says("docs/repair.md", 2);
+}
+
+#[test]
+fn every_program_of_the_page_on_patterns_of_repair_is_an_example_and_prints_the_text_of_the_page() {
+    assert_that_programs_are_as_the_page_says("docs/patterns.md", 2);
+}
+
+fn assert_that_programs_are_as_the_page_says(path: &str, least: usize) {
     let root = &prefix::place().root;
-    let text = std::fs::read_to_string(root.join("docs/survive.md")).expect("the page is there");
+    let text = std::fs::read_to_string(root.join(path)).expect("the page is there");
     let programs = page::programs(&text);
-    assert!(programs.len() >= 3, "{programs:?}");
+    assert!(programs.len() >= least, "{programs:?}");
     for program in programs {
         let source = root.join(program.source);
         let present = std::fs::read_to_string(&source).unwrap_or_default();
-        assert!(present == program.text, "docs/survive.md and {} are not the same", source.display());
+        assert!(present == program.text, "{path} and {} are not the same", source.display());
         let limit = Duration::from_secs(60);
         let mut command = program::mpiexec(program.ranks, limit);
-        command.arg(program::compile(&source).unwrap());
+        command.arg(program::compile(&source).unwrap()).args(&program.arguments);
         let ended = WatchedCommand::new(command, limit).run();
         assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
         // The program does not determine the order in which lines of different ranks are printed.

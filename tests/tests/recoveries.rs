@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mend_base::Random;
 use mend_tests::watched_command::{Ended, WatchedCommand};
-use mend_tests::{chance, program, say};
+use mend_tests::{chance, say};
 
 /// What the survivors of one job report.
 #[derive(Default)]
@@ -18,13 +18,30 @@ struct Counts {
 // Row SH7, Row SH9, Row AG7, Row RV2: for any victims and moments.
 #[test]
 fn survivors_repair_their_communicator_whenever_others_are_killed() {
-    let wanted = chance::number("MENDTEST_DEATHS").unwrap_or(200);
+    until_so_many_have_died("recover.c", 1000, 200);
+}
+
+// Row CC1, Row DY6, Row AG9, Row SH10: for any victims and moments.
+#[test]
+fn groups_connect_and_merge_at_all_survivors_or_at_none_whenever_members_are_killed() {
+    until_so_many_have_died("inter_deaths.c", 100, 200);
+}
+
+// Row CC1, Row CC5, Row CC6, Row IK3, Row SH13: at any instruction of any call that creates a communicator.
+#[test]
+fn a_communicator_exists_at_all_survivors_or_at_none_whenever_others_are_killed() {
+    until_so_many_have_died("creations.c", 500, 100);
+}
+
+/// Runs jobs of a program with so many rounds each until `wanted` ranks have died in them, or more as `MENDTEST_DEATHS` says.
+fn until_so_many_have_died(program: &str, rounds: u32, wanted: u64) {
+    let wanted = chance::number("MENDTEST_DEATHS").unwrap_or(wanted);
     let mut random = chance::drawn();
     let begun = Instant::now();
     let (mut counts, mut jobs, mut failures) = (Counts::default(), 0, Vec::new());
     while counts.deaths < wanted && failures.len() < FAILURES_MAX {
         jobs += 1;
-        match one_job(&mut random) {
+        match one_job(program, rounds, &mut random) {
             Ok(of_job) => {
                 counts.deaths += of_job.deaths;
                 counts.repairs += of_job.repairs;
@@ -33,7 +50,7 @@ fn survivors_repair_their_communicator_whenever_others_are_killed() {
         }
     }
     say(&format!(
-        "figure: {jobs} jobs, {} deaths survived, {} repairs at rank 0; {} wrong, {:.1} s",
+        "figure: {program}: {jobs} jobs, {} deaths survived, {} repairs at rank 0; {} wrong, {:.1} s",
         counts.deaths,
         counts.repairs,
         failures.len(),
@@ -43,12 +60,12 @@ fn survivors_repair_their_communicator_whenever_others_are_killed() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
-fn one_job(random: &mut Random) -> Result<Counts, String> {
+fn one_job(program: &str, rounds: u32, random: &mut Random) -> Result<Counts, String> {
     let ranks = 2 + random.below(7) as u32;
     let (seed, latest_us) = (random.below(1 << 30), 300 + random.below(LATEST_US));
-    let mut command = program::mpiexec(ranks, LIMIT);
-    command.arg(program::death_program("recover.c"));
-    command.args([ROUNDS.to_string(), seed.to_string(), latest_us.to_string()]);
+    let mut command = mend_tests::program::mpiexec(ranks, LIMIT);
+    command.arg(mend_tests::program::death_program(program));
+    command.args([rounds.to_string(), seed.to_string(), latest_us.to_string()]);
     let ended = WatchedCommand::new(command, LIMIT).run();
     outcome(&ended)
         .map_err(|what| format!("{ranks} ranks, seed {seed}, {latest_us} us: {what}: {}", ended.report()))
@@ -72,7 +89,5 @@ fn outcome(ended: &Ended) -> Result<Counts, &'static str> {
 }
 
 const FAILURES_MAX: usize = 10;
-/// Some 30 ms.
-const ROUNDS: u32 = 1000;
 const LATEST_US: u64 = 20_000;
 const LIMIT: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use mend_base::Random;
 use mend_tests::single_step::{Operation, Path, Shape, TABLE, Trial};
+use mend_tests::tried::Tried;
 use mend_tests::{chance, prefix, say, skip, trace};
 
 // Row PP7, Row PP5, Row PP2, Row PP23, Row AK3: at every point.
@@ -44,30 +45,36 @@ struct Tally {
 fn try_out(operation: &Operation, shape: Shape, random: &mut Random) -> Result<Tally, String> {
     let begun = Instant::now();
     let path = operation.path(shape)?;
-    let points = choose(&path, shape, random);
-    let trials = operation.try_all(shape, &points)?;
+    let mut tried = Tried::open(&format!("{}-{}", operation.name, words(shape)));
+    let points = choose(&path, &tried, shape, random);
+    let trials = operation.try_all(shape, &points, |trials| {
+        let well = trials.iter().filter(|trial| operation.check(trial).is_ok());
+        tried.extend(well.map(|trial| trial.place.as_str()));
+    })?;
+    let known = path.distinct.iter().filter(|each| tried.contains(&each.place)).count();
     let failures: Vec<String> = trials.iter().filter_map(|trial| operation.check(trial).err()).collect();
     list(operation, shape, &trials);
     let delivered = trials.iter().filter(|trial| trial.class == 0).count();
     say(&format!(
-        "figure: {} ({}), {}: {} of {} points (at {} different instructions), {delivered} with success, {} wrong, {:.1} s",
+        "figure: {} ({}), {}: {} of {} points, {delivered} with success, {} wrong, {:.1} s; {known} of {} different \
+         instructions tried in all runs",
         operation.name,
         operation.sentence,
         words(shape),
         trials.len(),
         path.instructions + 1,
-        path.places,
         failures.len(),
-        begun.elapsed().as_secs_f64()
+        begun.elapsed().as_secs_f64(),
+        path.distinct.len()
     ));
     Ok(Tally { points: trials.len(), failures })
 }
 
-/// All points, or a sample: always the first and the last, the others at random. For an operation so long that all points would
-/// take days (copies, and loops that wait), `all` means a larger sample, half of it from the points where each different
-/// instruction is executed first or last; `different` means all of those points, which takes most of a day. With
+/// All points, or a sample: always the first and the last, half of the others at different instructions that no run has tried yet, the rest
+/// at random. For an operation so long that all points would take days (copies, and loops that wait), `all` means a larger sample;
+/// `different` means the first and the last execution of each of those, which takes most of a day in the first run. With
 /// [`Shape::Spinning`] there is a job for each point, so the sample is smaller.
-fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
+fn choose(path: &Path, tried: &Tried, shape: Shape, random: &mut Random) -> Vec<u32> {
     let choice = std::env::var("MENDTEST_POINTS").unwrap_or_default();
     let instructions = path.instructions;
     let short = matches!(shape, Shape::ManyVictims(_)) && instructions <= LONGEST_OF_ALL;
@@ -80,13 +87,17 @@ fn choose(path: &Path, shape: Shape, random: &mut Random) -> Vec<u32> {
     };
     let chance = (2..sample).map(|_| random.below(u64::from(instructions) + 1) as u32);
     let mut points: Vec<u32> = chance.chain([0, instructions]).collect();
+    let mut untried: Vec<_> = path.distinct.iter().filter(|each| !tried.contains(&each.place)).collect();
     match (choice.as_str(), shape) {
-        ("different", Shape::ManyVictims(_)) => points.extend(&path.distinct),
-        ("all", _) if !path.distinct.is_empty() => {
+        ("different", Shape::ManyVictims(_)) => {
+            points.extend(untried.iter().flat_map(|each| [each.first, each.last]))
+        }
+        _ if !untried.is_empty() => {
             points.truncate(sample / 2);
-            points.extend(
-                (0..sample / 2).map(|_| path.distinct[random.below(path.distinct.len() as u64) as usize]),
-            );
+            for _ in 0..sample.div_ceil(2).min(untried.len()) {
+                let each = untried.swap_remove(random.below(untried.len() as u64) as usize);
+                points.push(if random.below(2) == 0 { each.first } else { each.last });
+            }
             points.extend([0, instructions]);
         }
         _ => {}

@@ -6,6 +6,7 @@
 //! * by the node daemon, after a notice;
 //! * by a peer, if control messages that this process has not consumed are 100 us old, or the peer's program computes, too
 //!   (`btl-shm/src/control_watch.rs`);
+//! * by itself, once in each period, where ranks send heartbeats (parameter `detector`);
 //! * by this process, with its first control message after a pause: from then on the helper looks from time to time whether the control
 //!   messages were consumed ([`WatchSchedule`]).
 //!
@@ -68,6 +69,8 @@ struct Shared {
     bell: HelperBell,
     serve: Serve,
     control_watch: Arc<ControlWatch>,
+    /// The time between two heartbeats.
+    period: Option<Duration>,
     /// Posted when the helper leaves, for the 1 ms that it lets pass.
     semaphore: Semaphore,
     leaving: AtomicBool,
@@ -77,12 +80,18 @@ struct Shared {
 
 impl Helper {
     /// Starts the helper with every signal blocked, so that signal handlers of the user run on threads of the user. It watches the
-    /// control messages of `control_watch`.
-    pub fn start(bell: HelperBell, control_watch: Arc<ControlWatch>, serve: Serve) -> io::Result<Self> {
+    /// control messages of `control_watch`, and serves once in each `period`, if there is one.
+    pub fn start(
+        bell: HelperBell,
+        control_watch: Arc<ControlWatch>,
+        period: Option<Duration>,
+        serve: Serve,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             bell,
             serve,
             control_watch,
+            period,
             semaphore: Semaphore::default(),
             leaving: AtomicBool::new(false),
             transferred: AtomicPtr::new(ptr::null_mut()),
@@ -124,11 +133,13 @@ impl Shared {
         let HelperBell { bells, slot } = &self.bell;
         let mut schedule = WatchSchedule::new();
         let mut held: Option<&RegisteredLife> = None;
+        let mut beat_at = self.period.map(|period| clock::now() + period);
         while !self.leaving.load(Ordering::Relaxed) {
             if held.is_some() && is_last_thread() {
                 end_with_the_last_thread();
             }
-            let pauses = [schedule.pause(clock::now()), held.map(|_| COUNT_PERIOD)];
+            let now = clock::now();
+            let pauses = [schedule.pause(now), held.map(|_| COUNT_PERIOD), beat_at.map(|due| due - now)];
             bells.sleep_of_helper(*slot, pauses.into_iter().flatten().min());
             let calls = bells.take_helper_calls(*slot);
             if let Some(registered_life) = self.take_transferred() {
@@ -139,7 +150,11 @@ impl Shared {
             if calls.has(HelperCalls::WATCH) {
                 schedule.begin(now);
             }
-            if schedule.look(now, &self.control_watch) || calls.has(HelperCalls::SERVE) {
+            let beats = beat_at.is_some_and(|due| due <= now);
+            if beats {
+                beat_at = self.period.map(|period| now + period);
+            }
+            if schedule.look(now, &self.control_watch) || calls.has(HelperCalls::SERVE) || beats {
                 (self.serve)(&|| self.settle());
             }
         }
@@ -231,12 +246,25 @@ pub(crate) mod tests {
     /// A helper of a process alone on its node.
     pub(crate) fn helper() -> Helper {
         let bells = Arc::new(BellPage::create(1).unwrap().0);
-        Helper::start(HelperBell::new(bells, 0), Arc::default(), |_| ()).unwrap()
+        Helper::start(HelperBell::new(bells, 0), Arc::default(), None, |_| ()).unwrap()
     }
 
     #[test]
     fn the_helper_sleeps_until_it_is_dropped() {
         drop(helper());
+    }
+
+    #[test]
+    fn a_helper_with_a_period_serves_without_being_called() {
+        static SERVED: AtomicU32 = AtomicU32::new(0);
+        let bells = Arc::new(BellPage::create(1).unwrap().0);
+        let serve: super::Serve = |_| _ = SERVED.fetch_add(1, Ordering::SeqCst);
+        let period = Some(mend_base::Duration::from_millis(1));
+        let helper = Helper::start(HelperBell::new(bells, 0), Arc::default(), period, serve).unwrap();
+        while SERVED.load(Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+        drop(helper);
     }
 
     #[test]
@@ -254,7 +282,7 @@ pub(crate) mod tests {
             }
             GAVE_UP.fetch_add(1, Ordering::SeqCst);
         };
-        let helper = Helper::start(HelperBell::new(bells, 0), Arc::default(), serve).unwrap();
+        let helper = Helper::start(HelperBell::new(bells, 0), Arc::default(), None, serve).unwrap();
         for call in 1..=3 {
             helper.call();
             while SERVED.load(Ordering::SeqCst) < call {

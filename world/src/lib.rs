@@ -13,6 +13,7 @@
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
+//! | `unsatisfiable_waits`            | the threads whose wait only another thread of this process could end | nothing                           |
 //! | `polling`                        | polls before a receive is posted                                    | the engine                         |
 //! | `roles`                          | which waiting thread makes progress, which is standby               | `blocked`                          |
 //! | `blocked`                        | the blocked threads, and what wakes each                            | `semaphore`                        |
@@ -48,6 +49,7 @@ mod sleep_slot;
 mod spin_policy;
 mod statistics;
 mod threads;
+mod unsatisfiable_waits;
 mod wait;
 mod wait_timing;
 mod watch_schedule;

@@ -13,6 +13,13 @@ pub const PARAMETERS: &[Parameter] = &[
         description: "Transports that may be used: a list, or ^ and a list of those that may not.",
     },
     Parameter {
+        name: "hang_report_s",
+        kind: ParameterKind::Number(0, 1_000_000),
+        unit: "seconds",
+        default: "0",
+        description: "A rank that is blocked in one MPI call for so long has mpiexec print, once for the job, in which call each rank is. 0: never.",
+    },
+    Parameter {
         name: "world.spin_us",
         kind: ParameterKind::Number(0, 1_000_000),
         unit: "microseconds",
@@ -33,6 +40,7 @@ pub const DECLARED: Declared = Declared(&[
     PARAMETERS,
     mend_btl_shm::PARAMETERS,
     mend_coll::PARAMETERS,
+    mend_mpi::PARAMETERS,
     mend_pml::PARAMETERS,
     mend_runtime::PARAMETERS,
 ]);

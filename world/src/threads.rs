@@ -31,7 +31,13 @@ mod tests {
 
     #[test]
     fn a_first_thread_that_has_ended_is_not_alive() {
-        let stat = |first_has_ended, threads| Stat { first_has_ended, parent: 3, flags: 0, threads };
+        let stat = |first_has_ended, threads| Stat {
+            first_has_ended,
+            is_stopped: false,
+            parent: 3,
+            flags: 0,
+            threads,
+        };
         assert_eq!(
             ProcessThreads::of(stat(false, 5)),
             Some(ProcessThreads { alive: 5, first_has_ended: false })

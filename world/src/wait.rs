@@ -21,6 +21,7 @@ use crate::semaphore::Semaphore;
 use crate::sleep_slot::{SleepSlot, SleepSpan};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
+use crate::unsatisfiable_waits::UnsatisfiableWaits;
 use crate::wait_timing::{PollsBeforePost, WaitTiming};
 use mend_base::Instant;
 use mend_mpi::SleeperId;
@@ -44,6 +45,13 @@ pub trait Progress {
     /// waits, and after each time-out of its sleep. The next `progress` reports what it found. Costs a system call, and a cache line for
     /// each peer that is checked.
     fn check(&mut self);
+    /// Begins a look at what the waiting call waits for: the call is polled once before [`end_look`](Progress::end_look). After each timed
+    /// check.
+    fn begin_look(&mut self);
+    /// Ends a look at this time, which is not stale. `is_waiting`: the poll had no result. The next `progress` sends what the look caused.
+    fn end_look(&mut self, is_waiting: bool, now: Instant);
+    /// The node daemon may have asked where the program is: it is in no call that waits, but here.
+    fn answer_where(&mut self, place: &'static str);
     /// A message from any peer is expected, so from now on `is_ready` returns true. Called when a call begins to wait, which then
     /// narrows this down if it waits for known senders, and when a thread takes progress over, as others wait for other senders.
     fn expect_any(&mut self);
@@ -92,12 +100,22 @@ pub struct Guarded<C> {
 pub struct WaitState {
     sleep_slot: SleepSlot,
     polls_before_post: PollsBeforePost,
+    unsatisfiable: UnsatisfiableWaits,
 }
 
 impl WaitState {
     /// The owner of progress will sleep in `sleep_slot`.
     pub fn new(sleep_slot: SleepSlot) -> Self {
-        WaitState { sleep_slot, polls_before_post: PollsBeforePost::default() }
+        WaitState {
+            sleep_slot,
+            polls_before_post: PollsBeforePost::default(),
+            unsatisfiable: UnsatisfiableWaits::default(),
+        }
+    }
+
+    /// The threads whose wait only another thread of this process could end. The caller holds the guard.
+    pub fn unsatisfiable(&self) -> &UnsatisfiableWaits {
+        &self.unsatisfiable
     }
 
     /// Ends waiting in this process, at MPI_Finalize.
@@ -165,12 +183,14 @@ impl<C> Guarded<C> {
 }
 
 impl<C: Progress> Guarded<C> {
-    /// Makes the timed check, if it is due.
+    /// Makes the timed check, if it is due. Returns whether it was.
     #[inline]
-    pub fn check_if_due(&mut self, now: Instant) {
-        if self.timing.is_check_due(now) {
+    pub fn check_if_due(&mut self, now: Instant) -> bool {
+        let is_due = self.timing.is_check_due(now);
+        if is_due {
             self.check();
         }
+        is_due
     }
 
     #[cold]
@@ -230,6 +250,7 @@ pub fn serve_as_helper<C: Progress>(guarded: &mut Guarded<C>) {
         // Only for messages that were sent before: the answers of this turn were given no time to be consumed.
         guarded.engine.call_helpers();
         guarded.make_progress_for_helper();
+        guarded.engine.answer_where("outside MPI");
     }
 }
 
@@ -239,6 +260,7 @@ pub fn serve_before_leaving<C: Progress>(guarded: &mut Guarded<C>) {
     if guarded.has_turns && guarded.roles.no_thread_waits() {
         guarded.turns_for_helper += 1;
         guarded.make_progress_for_helper();
+        guarded.engine.answer_where("one MPI call after the other, none of which waits");
     }
 }
 
@@ -359,6 +381,9 @@ pub fn progress_once<C: Progress, R>(
     let mut guarded = guard.enter();
     guarded.check_if_due(now);
     let events = guarded.engine.progress(now);
+    if events > 0 {
+        guarded.engine.answer_where("calls that test, one after the other (MPI_Test, MPI_Iprobe)");
+    }
     let result = work(&mut guarded.engine);
     if !guarded.roles.no_thread_waits() {
         guarded.roles.count_progress();
@@ -410,6 +435,9 @@ struct WaitingCall<'a, C: Progress> {
 impl<C: Progress> Drop for WaitingCall<'_, C> {
     #[inline]
     fn drop(&mut self) {
+        if !self.waiting.unsatisfiable.is_empty() {
+            self.waiting.unsatisfiable.end();
+        }
         let guarded = &mut *self.guarded;
         self.ownership.into_iter().for_each(|ownership| guarded.roles.release(ownership));
         if !guarded.roles.no_thread_waits() || self.semaphore.is_some() {
@@ -552,7 +580,13 @@ impl<C: Progress> WaitingCall<'_, C> {
         let now = clock::now();
         let guarded = &mut *self.guarded;
         guarded.timing.set_now(now);
-        guarded.check_if_due(now);
+        if guarded.check_if_due(now) {
+            let found = self.look(poll);
+            if found.is_some() {
+                return found;
+            }
+        }
+        let guarded = &mut *self.guarded;
         // A poll that returned nothing may have made progress.
         if !guarded.roles.blocked.is_empty() {
             guarded.notify_concerned();
@@ -570,6 +604,15 @@ impl<C: Progress> WaitingCall<'_, C> {
             }
         }
         None
+    }
+
+    /// Looks at what the call waits for. Returns what `poll` found.
+    fn look<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        let engine = &mut self.guarded.engine;
+        engine.begin_look();
+        let found = poll(engine);
+        engine.end_look(found.is_none(), clock::now());
+        found
     }
 
     /// Yields the processor, more than once as long as no event is to be expected and no thread waits to enter.
@@ -609,8 +652,9 @@ impl<C: Progress> WaitingCall<'_, C> {
                 }
                 let now = clock::now();
                 self.guarded.check();
+                let seen = self.look(poll);
                 let events = self.guarded.engine.progress(now);
-                found = poll(&mut self.guarded.engine);
+                found = seen.or_else(|| poll(&mut self.guarded.engine));
                 self.notify_blocked();
                 if events > 0 {
                     self.guarded.late_wakes += 1;

@@ -20,8 +20,12 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 use mend_base::parameter::{Assignments, ParameterError, Settings};
 use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_btl_shm::Shm;
+use mend_comm::Group;
 use mend_datatype::TypedBuffer;
-use mend_mpi::{BlockingOperation, CommKey, JobNotice, SleeperId, Started, Status};
+use mend_mpi::{
+    BlockingOperation, CommKey, Framework, JobNotice, PublishedGroups, SelectionError, SleeperId, Started,
+    Status,
+};
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
@@ -45,6 +49,8 @@ pub struct World {
     error_handler: InitialErrorHandler,
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
+    groups: Arc<PublishedGroups>,
+    job_size: u32,
     helper: Mutex<Option<Helper>>,
     /// The life word of this process; `None` without shared memory.
     registered_life: Option<&'static RegisteredLife>,
@@ -178,18 +184,16 @@ pub enum InitError {
         "E-INIT-004: no thread-specific key is left for this process: {0}; the program, or a library, takes them all"
     )]
     Key(std::io::Error),
-    /// The parameter `coll` allows no component for collective operations.
-    #[error("E-INIT-003: MEND_COLL leaves no component for collective operations; drop it, or name basic")]
-    NoCollective,
+    /// The parameters of collective components leave no usable choice.
+    #[error(transparent)]
+    Collectives(#[from] SelectionError),
 }
 
 impl World {
     fn make(threads: Threads) -> Result<World, InitError> {
         let Launched { runtime, data } = mend_runtime::connect_from_environment()?;
         let (settings, unknown_parameters) = settings_from_environment(&data.settings)?;
-        if !settings.allows("coll", "basic") {
-            return Err(InitError::NoCollective);
-        }
+        let framework = Framework::new(&settings, runtime.membership().fault_tolerant)?;
         let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
@@ -206,9 +210,15 @@ impl World {
         let control_watch = shm.as_ref().map(Shm::control_watch).unwrap_or_default();
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
-        let engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, &settings)?;
+        let job_size = runtime.membership().size;
+        let mut engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, framework, &settings)?;
+        let beats = engine.detector_config().map(|config| config.period);
+        let groups = engine.published_groups();
+        let hang_report_s = settings.number("hang_report_s");
+        engine.report_calls_after((hang_report_s > 0).then(|| Duration::from_millis(1_000 * hang_report_s)));
         let helper_bell = HelperBell::new(Arc::clone(&bells), slot);
-        let helper = Helper::start(helper_bell, control_watch, serve_as_helper).map_err(InitError::Helper)?;
+        let helper =
+            Helper::start(helper_bell, control_watch, beats, serve_as_helper).map_err(InitError::Helper)?;
         let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
         let waiting = WaitState::new(SleepSlot::new(bells, slot));
@@ -221,6 +231,8 @@ impl World {
             error_handler: data.error_handler,
             launched,
             emergency_channel,
+            groups,
+            job_size,
             helper: Mutex::new(Some(helper)),
             registered_life,
         })
@@ -299,14 +311,21 @@ impl World {
         )
     }
 
-    /// How many threads of the program could call MPI; `None`: not known. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only
-    /// for calls that would otherwise wait for ever.
+    /// How many threads of the program could start an operation, with the calling one, whose wait is unsatisfiable; `None`: not known. Other
+    /// threads in such waits do not count. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only for calls that would
+    /// otherwise wait for ever. Called in the guard.
     #[cold]
     pub fn program_threads(&self) -> Option<u32> {
         if self.guard.is_serialized() {
             return Some(1);
         }
-        threads::count().map(|threads| threads.alive.saturating_sub(OWN_THREADS))
+        let alive = threads::count()?.alive.saturating_sub(OWN_THREADS);
+        let threads = alive.saturating_sub(self.waiting.unsatisfiable().begin());
+        if threads == 1 {
+            // The wait ends, and this thread may send what another one waits for.
+            self.waiting.unsatisfiable().end();
+        }
+        Some(threads)
     }
 
     /// `MPI_Finalize`: returns when this process has nothing left that another process waits for. From then on, [`get`] returns `None`.
@@ -328,9 +347,10 @@ impl World {
     /// after [`ABORT_GRACE`].
     ///
     /// May be called from a signal handler. With the emergency channel, [`AbortScope::Job`] and [`AbortScope::ThisProcess`] take
-    /// no lock, allocate nothing and do not use the engine. Only the engine knows [`AbortScope::Members`]: if the handler
-    /// interrupted this thread in the critical section, the whole job is ended instead. A process that had no descriptor left for
-    /// the emergency channel asks through the engine, whatever the scope: if it cannot enter the guard, it ends itself alone.
+    /// no lock, allocate nothing and do not use the engine, and so does [`AbortScope::Members`] for a communicator whose handle is valid,
+    /// by the published groups. For one that was freed, whose requests the engine alone knows, the whole job is ended if the handler
+    /// interrupted this thread in the critical section. A process that had no descriptor left for the emergency channel asks through the
+    /// engine, whatever the scope: if it cannot enter the guard, it ends itself alone.
     pub fn abort(&self, scope: AbortScope, code: i32) -> ! {
         let deadline = clock::now() + ABORT_GRACE;
         // Without a node daemon there are no other processes to end.
@@ -358,11 +378,18 @@ impl World {
             AbortScope::ThisProcess => return channel.abort_alone(code),
             AbortScope::Members(comm) => comm,
         };
-        let Some(guarded) = self.enter_to_abort(scope, deadline) else { return channel.abort(code) };
-        let size = guarded.engine.runtime().membership().size;
-        match guarded.engine.members(comm) {
-            Some(group) if group.size() != size => channel.abort_some(code, group.iter()),
-            _ => channel.abort(code),
+        let end = |group: &Group| match group.size() {
+            size if size == self.job_size => channel.abort(code),
+            _ => channel.abort_some(code, group.iter()),
+        };
+        // To drop the group could free memory, with the allocator interrupted.
+        if let Some(group) = self.groups.find(comm).map(ManuallyDrop::new) {
+            return end(&group);
+        }
+        let guarded = self.enter_to_abort(scope, deadline);
+        match guarded.as_ref().and_then(|guarded| guarded.engine.members(comm)) {
+            Some(group) => end(group),
+            None => channel.abort(code),
         }
     }
 
@@ -432,17 +459,31 @@ const ABORT_GRACE: Duration = Duration::from_millis(5_000);
 /// Ends this process if its job was aborted or its node daemon is gone (Rule 7).
 #[cold]
 fn end_with_the_job(engine: &mut Engine) {
-    if let Some(JobNotice::Aborted { code }) = engine.next_job_notice() {
-        // An error means that stderr is closed.
-        let _ = writeln!(
-            std::io::stderr(),
-            "mend: the job of this process (pid {}) has been ended, or its mpiexec is gone; this process ends with \
-             it. Look at mpiexec's own messages [E-JOB-020]",
-            std::process::id()
-        );
-        exit_process(code)
-    }
+    let pid = std::process::id();
+    let (why, code) = match engine.next_job_notice() {
+        None => return,
+        Some(JobNotice::Aborted { code }) => (
+            format!(
+                "the job of this process (pid {pid}) has been ended, or its mpiexec is gone; this process ends with it. Look at \
+                 mpiexec's own messages [E-JOB-020]"
+            ),
+            code,
+        ),
+        Some(JobNotice::Fenced) => (
+            format!(
+                "no other rank has heard this process (pid {pid}) for longer than its lease, so they may have declared that it has \
+                 failed; it ends. Was it stopped, or without a processor? detector.lease_timeouts makes the lease longer [E-JOB-021]"
+            ),
+            FENCED,
+        ),
+    };
+    // An error means that stderr is closed.
+    let _ = writeln!(std::io::stderr(), "mend: {why}");
+    exit_process(code)
 }
+
+/// The exit code of a process that has fenced itself.
+const FENCED: i32 = 1;
 
 /// Ends this process at once.
 pub fn exit_process(code: i32) -> ! {
@@ -463,6 +504,8 @@ fn spin_limits(settings: &Settings, local_ranks: u32) -> SpinLimits {
 impl Progress for Engine {
     #[inline]
     fn progress(&mut self, now: Instant) -> u32 {
+        // A process that was stopped must see first that its lease has ended.
+        let now = if self.detects_failures() { clock::now() } else { now };
         let events = Engine::progress(self, now);
         if events > 0 && self.has_job_notices() {
             end_with_the_job(self);
@@ -472,6 +515,18 @@ impl Progress for Engine {
 
     fn check(&mut self) {
         Engine::check(self);
+    }
+
+    fn answer_where(&mut self, place: &'static str) {
+        Engine::answer_where(self, place);
+    }
+
+    fn begin_look(&mut self) {
+        Engine::begin_look(self);
+    }
+
+    fn end_look(&mut self, is_waiting: bool, now: Instant) {
+        Engine::end_look(self, is_waiting, now, || get().and_then(World::program_threads));
     }
 
     #[inline]

@@ -57,6 +57,7 @@ pub fn install(place: &Place, build: &Build, prefix: &Path) -> Outcome {
         locked(prefix).map_err(|error| command_error(format!("cannot lock {}", prefix.display()), error))?;
     compile(place, build)?;
     lay_out(place, &build.products(), prefix)?;
+    trace_library(place, prefix)?;
     benchmarks(place, build, prefix)
 }
 
@@ -110,7 +111,7 @@ fn documents(place: &Place, prefix: &Path) -> Outcome {
     }
     for folder in ["docs", "docs/dev"] {
         make(&to.join(folder))?;
-        for page in files_in(&place.root.join(folder), &["md"]) {
+        for page in files_in(&place.root.join(folder), &["md", "svg"]) {
             let name = page.file_name().expect("a file that was listed has a name");
             copy(&page, &to.join(folder).join(name))?;
         }
@@ -133,6 +134,23 @@ fn man_pages(place: &Place, prefix: &Path) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Compiles the library that records calls. It is not linked to MPI's: `mpiexec` loads it also into programs that start the rank.
+fn trace_library(place: &Place, prefix: &Path) -> Outcome {
+    let source = place.root.join("abi/trace/trace.c");
+    let library = prefix.join("lib/libmend_trace.so");
+    if newer(&library, &source) && newer(&library, &prefix.join("include/mpi.h")) {
+        return Ok(());
+    }
+    let beside = second_name(&library);
+    let mut compiler = Command::new("cc");
+    compiler
+        .args(["-std=c11", "-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-I"])
+        .arg(prefix.join("include"));
+    succeed(compiler.arg("-o").arg(&beside).arg(&source), "cc abi/trace/trace.c")?;
+    std::fs::rename(&beside, &library)
+        .map_err(|error| command_error(format!("cannot rename {}", beside.display()), error))
 }
 
 /// Compiles the benchmarks, which are portable MPI programs, with the `mpicc` just installed, and so tests it too.

@@ -13,6 +13,7 @@ pub mod demo;
 pub mod docs;
 pub mod install;
 pub mod man;
+pub mod mutants;
 pub mod place;
 pub mod processes;
 pub mod skips;

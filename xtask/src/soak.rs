@@ -220,8 +220,16 @@ const TABLE: &[Soak] = &[
         steps: runs::deaths,
     },
     Soak {
+        name: "sim",
+        sentence: "10^6 whole recoveries in the simulated cluster, 2 to 16 ranks, 10^3 of 64, 20 of 1,024; and every point of every call",
+        long: seconds(10_800),
+        short: seconds(60),
+        sample: None,
+        steps: runs::sim,
+    },
+    Soak {
         name: "model",
-        sentence: "every state of votes and agreements of up to 5 members, with up to 3 crashes at any moment",
+        sentence: "every state of votes, agreements, spread and identities of a few members, with crashes at any moment",
         long: seconds(1200),
         short: seconds(30),
         sample: None,
@@ -242,6 +250,14 @@ const TABLE: &[Soak] = &[
         short: seconds(300),
         sample: None,
         steps: builds::mutations,
+    },
+    Soak {
+        name: "mutants",
+        sentence: "each rule of the recovery protocols broken in a copy of the sources: the tests detect it",
+        long: seconds(3600),
+        short: seconds(30),
+        sample: None,
+        steps: builds::mutants,
     },
     Soak {
         name: "asan",

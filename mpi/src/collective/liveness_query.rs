@@ -36,6 +36,20 @@ impl LivenessQuery {
         query
     }
 
+    /// Asks the runtime about every other process of these.
+    #[cold]
+    pub fn about_all<N: Btl, R: Runtime>(members: &[PeerIndex], parts: &mut Parts<'_, N, R>) -> Self {
+        mend_base::reach!("mpi.collective: about both groups");
+        let mut query = LivenessQuery { unanswered: BTreeMap::new() };
+        let me = parts.layers.runtime.membership().peer;
+        for &member in members {
+            if parts.peer_reports.peer(member) != me {
+                query.add(member, parts);
+            }
+        }
+        query
+    }
+
     /// Asks the runtime about one member, which has failed as another member says.
     #[cold]
     pub fn about<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) -> Self {

@@ -24,6 +24,8 @@ pub(crate) enum PendingCreation {
     /// The first process of the group announces its number to the others (MPI_COMM_CREATE_GROUP): `ranks` are the ranks in the parent, in
     /// the order of the group. `number`: `None` until it is known here.
     Group { ranks: Arc<[Rank]>, number: Option<u32> },
+    /// The leaders of two groups exchange the groups (MPI_INTERCOMM_CREATE). `identity`: `None` until it is known here.
+    Inter { identity: Option<Identity> },
 }
 
 /// The contribution of one member to the exchange.
@@ -90,6 +92,7 @@ impl PendingCreation {
     /// The identity of the communicator, if the contributions that determine it have arrived: the exchange may have failed.
     pub fn identity(&self, parent: &Communicator) -> Option<Identity> {
         let complete = match self {
+            PendingCreation::Inter { identity } => return *identity,
             // No number is 0, so a contribution with the number 0 has not arrived.
             PendingCreation::Dup { contributions, .. } | PendingCreation::Split { contributions, .. } => {
                 Contribution::all(contributions)
@@ -105,15 +108,22 @@ impl PendingCreation {
     pub fn hints(&self) -> Hints {
         match self {
             PendingCreation::Dup { hints, .. } | PendingCreation::Split { hints, .. } => *hints,
-            PendingCreation::Group { .. } => Hints::default(),
+            PendingCreation::Group { .. } | PendingCreation::Inter { .. } => Hints::default(),
         }
+    }
+
+    /// Whether the new communicator has the groups of its parent, also if that is an intercommunicator.
+    pub fn keeps_groups(&self) -> bool {
+        matches!(self, PendingCreation::Dup { .. })
     }
 
     /// The ranks in the parent of the members that take part, if these are not all members of the parent.
     pub fn group(&self) -> Option<&Arc<[Rank]>> {
         match self {
             PendingCreation::Group { ranks, .. } => Some(ranks),
-            PendingCreation::Dup { .. } | PendingCreation::Split { .. } => None,
+            PendingCreation::Dup { .. } | PendingCreation::Split { .. } | PendingCreation::Inter { .. } => {
+                None
+            }
         }
     }
 
@@ -140,6 +150,8 @@ impl PendingCreation {
                 let &namer = ranks.first().ok_or(Detail::BadCreation)?;
                 members_at(parent, ranks.to_vec(), namer, number.ok_or(Detail::BadCreation)?).map(Some)
             }
+            // Its members are not those of one parent.
+            PendingCreation::Inter { .. } => Err(Detail::BadCreation),
         }
     }
 }
@@ -184,7 +196,7 @@ fn members_at(parent: &Communicator, ranks: Vec<Rank>, namer: Rank, number: u32)
     let group = Arc::new(parent.group.include(&ranks).map_err(|_| Detail::BadCreation)?);
     let rank = ranks.iter().position(|rank| *rank == parent.rank).ok_or(Detail::BadCreation)?;
     let communicator =
-        Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group };
+        Communicator { identity: Identity { creator, number }, rank: Rank(rank as u32), group, remote: None };
     Ok(Created { communicator, ranks: Some(ranks) })
 }
 
@@ -242,7 +254,12 @@ mod tests {
 
     fn parent(rank: u32, size: u32) -> Communicator {
         let group = Arc::new(Group::consecutive(peer(0), size));
-        Communicator { identity: Identity { creator: peer(0), number: 0 }, rank: Rank(rank), group }
+        Communicator {
+            identity: Identity { creator: peer(0), number: 0 },
+            rank: Rank(rank),
+            group,
+            remote: None,
+        }
     }
 
     /// The result of a split with these contributions at `rank`.

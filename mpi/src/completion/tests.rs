@@ -3,7 +3,7 @@
 
 use super::{CompletionCall, CompletionResult, Found, OutArguments, RequestHandle, WaitMode, test};
 use crate::scripted::{Process, ScriptedJob, peer};
-use crate::{Error, ErrorClass, Started, Status};
+use crate::{CommunicatorCreation, Error, ErrorClass, Started, Status};
 use mend_base::{Instant, Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_pml::SendMode;
@@ -237,6 +237,32 @@ fn a_death_ends_a_waitall_for_many_at_the_next_poll() {
     process.progress(Instant(1));
     let result = poll(&mut process, &mut written).expect("a fault ends the call");
     assert_eq!(failure(result), Some((40, ErrorClass::ProcFailed)));
+}
+
+/// The poll that follows a revocation finds the request of the revoked communicator, wherever it stands.
+#[test]
+fn a_revocation_ends_a_waitall_for_many_at_the_next_poll() {
+    let mut process = ScriptedJob::default().process(0, 2);
+    let (world, myself) = (process.comm_world(), process.comm_self());
+    let Started::Running(dup) = process.dup(myself).unwrap() else { panic!("a creation has a request") };
+    let revoked = CommunicatorCreation::new(dup).poll(&mut process).unwrap().unwrap().unwrap();
+    let receive = |process: &mut Process, comm, from| {
+        let room = TypedBuffer::bytes(UserMemory::of_buffer(&Buffer::zeroed(4)));
+        match process.receive(comm, Source::Rank(Rank(from)), TagSelector::Tag(Tag(1)), room).unwrap() {
+            Started::Running(request) => RequestHandle::Request(request),
+            Started::Done(status) => panic!("{status:?}"),
+        }
+    };
+    let mut requests: Vec<_> = (0..40).map(|_| receive(&mut process, world, 1)).collect();
+    requests.push(receive(&mut process, revoked, 0));
+    let (mut call, mut written) = (CompletionCall::new(WaitMode::All), Written::default());
+    for _ in 0..3 {
+        assert!(call.poll(&mut process, &requests, || Some(2), &mut written).is_none());
+    }
+    process.revoke(revoked).unwrap();
+    let result =
+        call.poll(&mut process, &requests, || Some(2), &mut written).expect("an error ends the call");
+    assert_eq!(failure(result.unwrap()), Some((40, ErrorClass::Revoked)));
 }
 
 /// The other processes finalize one after the other; the poll after the last one ends the call.

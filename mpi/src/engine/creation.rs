@@ -2,14 +2,14 @@
 //! The creation of communicators: the exchange over the parent, the vote, and the result (`creations` draws it).
 
 use super::Engine;
-use crate::collective::{Begun, LivenessQuery};
+use crate::collective::Begun;
 use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
 use crate::creations::{Creation, Stage};
 use crate::{CommKey, Detail, Error, Hints, Request, Started, State, Uniform};
 use mend_base::{Identity, Key, Rank};
 use mend_coll::Collective;
 use mend_comm::Group;
-use mend_pml::{End, Lookup, Status};
+use mend_pml::{Channel, End, Status};
 use mend_proto::spread::Item;
 use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_runtime::Runtime;
@@ -41,7 +41,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         into: Option<UserMemory>,
     ) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
-        let (is_namer, size) = (parent.rank == DUP_NAMER, parent.size());
+        let (is_namer, size) = (parent.rank_in_union() == DUP_NAMER, parent.everyone().size());
         let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
         let (pending, call) = PendingCreation::dup(number, hints)?;
         self.start_creation(comm, pending, call, into)
@@ -60,7 +60,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         key: i32,
         hints: Hints,
     ) -> Result<Started, Error> {
-        let size = self.communicators.valid(comm)?.communicator().size();
+        let entry = self.communicators.valid(comm)?;
+        entry.require_intra()?;
+        let size = entry.communicator().size();
         let number = match color {
             Some(_) => self.communicators.allocate_number(size)?,
             None => Contribution::NO_NUMBER,
@@ -89,7 +91,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE).
     pub fn create(&mut self, comm: CommKey, group: &Group) -> Result<Started, Error> {
-        let parent = self.communicators.valid(comm)?.communicator();
+        let entry = self.communicators.valid(comm)?;
+        entry.require_intra()?;
+        let parent = entry.communicator();
         let mut mine = PendingCreation::contribution_of_member(parent, group)?;
         let size = parent.size();
         if mine.color.is_some() {
@@ -97,6 +101,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let parent = self.communicators.valid(comm)?.communicator();
         let (pending, call) = PendingCreation::split(parent, mine, Hints::default())?;
+        self.start_creation(comm, pending, call, None)
+    }
+
+    /// Starts the creation of an intracommunicator of both groups of `comm` (MPI_INTERCOMM_MERGE): the group with `is_high` comes last. If both
+    /// groups have the same value, the first group of the union comes first.
+    pub fn merge(&mut self, comm: CommKey, is_high: bool) -> Result<Started, Error> {
+        let parent = self.communicators.valid(comm)?.communicator();
+        if !parent.is_inter() {
+            return Err(Error::of(Detail::Intracommunicator));
+        }
+        let parent = parent.union();
+        let number = self.communicators.allocate_number(parent.size())?;
+        let mine = Contribution { color: Some(0), key: i32::from(is_high), number };
+        let (pending, call) = PendingCreation::split(&parent, mine, Hints::default())?;
         self.start_creation(comm, pending, call, None)
     }
 
@@ -117,16 +135,30 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         into: Option<UserMemory>,
     ) -> Result<Started, Error> {
         let entry = self.communicators.valid(comm)?;
-        let parent = entry.communicator().identity;
         // Without the vote, each member goes by its own exchange.
         let has_voted = entry.properties().hints().uniform == Uniform::Local;
+        self.start_creation_on(comm, entry.collective(), has_voted, (pending, call), into)
+    }
+
+    /// Starts a creation whose exchange runs on this context of the parent. `has_voted`: it is decided without a vote.
+    pub(super) fn start_creation_on(
+        &mut self,
+        comm: CommKey,
+        channel: Channel,
+        has_voted: bool,
+        (pending, call): (PendingCreation, Collective),
+        into: Option<UserMemory>,
+    ) -> Result<Started, Error> {
+        let entry = self.communicators.valid(comm)?;
+        let (parent, rank) = (entry.communicator().identity, entry.communicator().rank_in_union());
+        let schedule = entry.selection().schedule(rank, entry.members().len() as u32, call);
         let (collectives, mut parts) = self.collectives_and_parts();
-        let stage = match collectives.start(comm, call, &mut parts) {
+        let stage = match collectives.start(comm, channel, schedule, &mut parts) {
             Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
             Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending)),
             Err(error) => Stage::Prepared(Err(error)),
         };
-        let creation = Creation { parent, pending, into, stage, has_voted };
+        let creation = Creation { parent, pending, into, stage, has_voted, inter: None };
         let key = self.begin_creation(comm, creation)?;
         if let Some(entry) = self.communicators.get_mut(comm) {
             entry.begin_operation();
@@ -140,13 +172,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Without memory for the creation, this member never votes yes again, as if it had left: the others must not wait for it.
-    fn begin_creation(&mut self, comm: CommKey, creation: Creation) -> Result<Key, Error> {
+    pub(super) fn begin_creation(&mut self, comm: CommKey, creation: Creation) -> Result<Key, Error> {
         let (parent, exchange) = (creation.parent, creation.stage.exchange());
+        let made = match creation.stage {
+            Stage::Prepared(Ok(made)) => made,
+            _ => None,
+        };
         let begun = self.creations.begin(comm, creation);
         if begun.is_err() {
             if let Some(exchange) = exchange {
+                // The others may be in the exchange, where no vote reaches them.
                 let (collectives, mut parts) = self.collectives_and_parts();
-                collectives.give_up(exchange, &mut parts);
+                collectives.give_up(exchange, true, &mut parts);
+            }
+            if let Some(made) = made {
+                _ = self.free(made);
             }
             self.with_instance(parent, |instance, ends, fx| instance.leave_votes(ends, fx));
             self.apply_member_events();
@@ -167,16 +207,23 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(made)
     }
 
-    fn identity_of(&self, comm: CommKey) -> Option<Identity> {
+    pub(super) fn identity_of(&self, comm: CommKey) -> Option<Identity> {
         self.communicators.get(comm).map(|entry| entry.communicator().identity)
     }
 
     /// Looks at the creations that exchange, and at those whose error is held. Returns how many changed.
     pub(super) fn progress_creations(&mut self) -> u32 {
         let mut changed = 0;
+        self.release_left_exchanges();
         for key in self.creations.take_active() {
             let Some(comm) = self.creations.operations().comm_of(key) else { continue };
-            match self.creations.operations().running(key).map(|creation| &creation.stage) {
+            let creation = self.creations.operations().running(key);
+            let is_leader_waiting = creation.is_some_and(Creation::is_leader_waiting);
+            match creation.map(|creation| &creation.stage) {
+                Some(Stage::Leaders | Stage::Prepared(_)) if is_leader_waiting => {
+                    changed += self.progress_leader(key, comm);
+                }
+                Some(Stage::Leaders) => {}
                 Some(&Stage::Exchange(exchange)) => match self.collectives.operations().poll(exchange) {
                     State::Running | State::PendingFailure => self.creations.keep_active(key),
                     State::Done(result) => {
@@ -210,6 +257,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     fn end_exchange(&mut self, key: Key, comm: CommKey, result: Result<(), Error>) {
         let Some(creation) = self.creations.operations().running(key) else { return };
+        if creation.inter.is_some() {
+            return self.end_broadcast(key, comm, result);
+        }
         let pending = creation.pending.clone();
         let prepared = result.and_then(|()| self.prepare(comm, &pending));
         if prepared.is_err() {
@@ -222,10 +272,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Casts the ballot of a creation that is prepared, when it is its turn; a creation without a vote ends.
-    fn vote_or_end(&mut self, key: Key) {
+    pub(super) fn vote_or_end(&mut self, key: Key) {
         let Some(creation) = self.creations.operations_mut().running_mut(key) else { return };
         let Stage::Prepared(prepared) = creation.stage else { return };
         let parent = creation.parent;
+        if creation.has_voted && creation.inter.is_some() {
+            return;
+        }
         if creation.has_voted {
             return self.end_creation(key, prepared);
         }
@@ -241,9 +294,27 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The vote of the first creation over this parent is over.
     pub(super) fn on_voted(&mut self, parent: Identity, outcome: Outcome) {
-        let Some(key) = self.creations.take_first(parent) else {
+        let Some(key) = self.creations.first(parent) else {
             return debug_assert!(false, "a vote without a creation");
         };
+        let creation = self.creations.operations().running(key);
+        if creation.is_some_and(|creation| creation.inter.is_some()) {
+            if self.on_voted_locally(key, parent, outcome) {
+                return;
+            }
+            self.creations.take_first(parent);
+        } else {
+            self.creations.take_first(parent);
+            self.on_voted_once(key, parent, outcome);
+        }
+        match self.creations.first(parent) {
+            Some(next) => self.vote_or_end(next),
+            None => self.close_if_freed(parent),
+        }
+    }
+
+    /// The one vote on a creation is over.
+    fn on_voted_once(&mut self, key: Key, parent: Identity, outcome: Outcome) {
         let Some(creation) = self.creations.operations().running(key) else { return };
         let prepared = match creation.stage {
             Stage::Prepared(prepared) => prepared,
@@ -251,7 +322,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.give_up_exchange(key, exchange);
                 Ok(None)
             }
-            Stage::Announcement(_) | Stage::Held(_) | Stage::Asking(..) => return,
+            Stage::Leaders | Stage::Announcement(_) | Stage::Held(_) | Stage::Asking(..) => return,
         };
         match (outcome.result, prepared) {
             (Ballot::Yes, prepared) => self.end_creation(key, prepared),
@@ -269,22 +340,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if outcome.result == Ballot::No(Reason::Revoked) {
             self.learn(parent, Item::Revoked);
         }
-        match self.creations.first(parent) {
-            Some(next) => self.vote_or_end(next),
-            None => self.close_if_freed(parent),
-        }
     }
 
     /// The last creation over a communicator has ended: if the communicator was freed meanwhile, its protocols close.
     fn close_if_freed(&mut self, identity: Identity) {
-        let is_open = match self.layers.pml.find_communicator(identity) {
-            Lookup::Open(index) => {
-                let entry =
-                    self.communicators.with_index(index).and_then(|comm| self.communicators.get(comm));
-                entry.is_some_and(|entry| !entry.is_freed())
-            }
-            Lookup::NotCreated | Lookup::Retired { .. } => false,
-        };
+        let entry = self.open_communicator(identity).and_then(|comm| self.communicators.get(comm));
+        let is_open = entry.is_some_and(|entry| !entry.is_freed());
         if !is_open {
             self.close_member_protocols(identity);
         }
@@ -295,7 +356,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         mend_base::reach!("mpi.creation: refused while the exchange ran");
         let comm = self.creations.operations().comm_of(key);
         let (collectives, mut parts) = self.collectives_and_parts();
-        collectives.give_up(exchange, &mut parts);
+        collectives.give_up(exchange, false, &mut parts);
         let pending = self.creations.operations().running(key).map(|creation| creation.pending.clone());
         if let (Some(comm), Some(pending)) = (comm, pending) {
             self.roll_back(comm, &pending);
@@ -313,9 +374,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn hold(&mut self, key: Key, error: Error) {
         let Some(comm) = self.creations.operations().comm_of(key) else { return };
         let stage = match error.detail {
-            Detail::PeerLeft(_) | Detail::PeerFreed(_) | Detail::CreationRefused => {
-                let (_, mut parts) = self.collectives_and_parts();
-                Stage::Asking(error, LivenessQuery::begin(comm, &mut parts))
+            Detail::PeerLeft(_) | Detail::MemberLeft(_) | Detail::PeerFreed(_) | Detail::CreationRefused => {
+                Stage::Asking(error, self.query_for(key, comm))
             }
             _ if self.is_explained(comm, error) => return self.end_creation(key, Err(error)),
             _ => {
@@ -348,7 +408,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let mut ranks = (0u32..).map(Rank).zip(members.iter());
             ranks.find(|&(rank, &peer)| is_concerned(rank) && self.ends.of(peer) == Some(End::Failed))
         });
-        let error = failed.map_or(error, |(rank, _)| Error::of(Detail::ProcFailed(rank)));
+        let failed = failed.map(|(rank, _)| Error::of(Detail::ProcFailed(rank)));
+        let is_revoked = self.communicators.get(comm).is_some_and(|entry| entry.is_revoked());
+        let failed = failed.or_else(|| self.failure_in_plan(key));
+        // A member that heard of the revocation first may have left.
+        let revoked = is_revoked.then_some(Error::of(Detail::Revoked));
+        let error = revoked.or(failed).unwrap_or(error);
         self.end_creation(key, Err(error));
         1
     }
@@ -359,11 +424,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn failed_peer(&self, comm: CommKey, error: Error) -> Option<mend_base::PeerIndex> {
-        let Detail::ProcFailed(rank) = error.detail else { return None };
-        self.communicators.get(comm)?.members().get(rank.index()).copied()
+        match error.detail {
+            Detail::ProcFailed(rank) => self.communicators.get(comm)?.members().get(rank.index()).copied(),
+            Detail::MemberFailed(peer) => self.peer_reports.find(peer),
+            _ => None,
+        }
     }
 
     pub(super) fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
+        self.end_exchange_of_leaders(key);
         let operations = self.creations.operations_mut();
         let Some(comm) = operations.comm_of(key) else { return };
         let into = operations.running(key).and_then(|creation| creation.into.as_ref().map(UserMemory::share));
@@ -371,7 +440,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             into.write(0, &made.to_bits().to_le_bytes());
         }
         let made = result.ok().flatten();
+        let result = match (result, self.communicators.get(comm)) {
+            (Err(error), Some(entry)) => Err(entry.named(error)),
+            (result, _) => result,
+        };
         operations.end(key, (result.map(|_| Status::EMPTY), made));
+        if operations.take_failed() {
+            self.wake_ups.notify_all();
+        }
         self.communicators.end_operation(comm, &mut self.layers);
         if let Some(made) = made {
             self.revoke_if_in_range(made);
@@ -390,7 +466,7 @@ pub(super) fn reason(error: Error) -> Reason {
 }
 
 /// The error of a creation that another member refused.
-fn error(reason: Reason) -> Error {
+pub(super) fn error(reason: Reason) -> Error {
     Error::of(match reason {
         Reason::Failed(rank) => Detail::ProcFailed(rank),
         Reason::Revoked => Detail::Revoked,

@@ -25,6 +25,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut taken = self.peer_reports.begin_notices(&self.layers.runtime);
         while let Some(notice) = self.layers.runtime.notice() {
             taken += 1;
+            if let Notice::WhereAreYou = notice {
+                self.call_reports.on_asked();
+                continue;
+            }
             if let Notice::Recalled { key, result } = notice {
                 self.on_recalled(key, result.as_deref());
                 continue;
@@ -96,16 +100,19 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 continue;
             }
             published = true;
+            if end == End::Failed {
+                // Before any request ends with the failure: where both apply, the revocation has precedence (Row RV10).
+                self.revoke_in_range_of(peer);
+            }
             self.layers.pml.on_end(peer, &self.ends);
+            self.heartbeats.on_end(self.now, peer, end == End::Failed, &mut self.layers);
             if end == End::Failed {
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_death(peer, &mut parts);
             }
             self.interrupt_group_creations(peer, end);
+            self.interrupt_leaders(peer, end);
             self.member_protocols.on_end((self.peer_reports.peer(peer), peer), end, &self.ends);
-            if end == End::Failed {
-                self.revoke_in_range_of(peer);
-            }
             self.wake_ups.notify_all();
         }
         if published {

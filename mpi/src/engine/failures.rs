@@ -9,28 +9,32 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
-    /// The members that failed, in the order of their failures. The list is current: this call takes the notices, and drains and
+    /// The members that failed, by rank in the union, in the order of their failures. The list is current: this call takes the notices, and drains and
     /// severs the peers that they name.
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {
         self.communicators.valid(comm)?;
         self.catch_up();
-        let user = self.communicators.valid(comm)?.point_to_point();
-        Ok(self.layers.pml.failed(user, &self.ends))
+        let counting = self.communicators.valid(comm)?.acknowledging();
+        Ok(self.layers.pml.failed(counting, &self.ends))
     }
 
     /// Acknowledges the first `at_most` members that failed, or all failed members. Returns how many are acknowledged now. Takes no
     /// notices: only published failures are acknowledged.
     pub fn acknowledge(&mut self, comm: CommKey, at_most: Option<u32>) -> Result<u32, Error> {
-        let user = self.communicators.valid(comm)?.point_to_point();
-        let acknowledged = self.layers.pml.acknowledge(user, at_most, &self.ends);
+        let entry = self.communicators.valid(comm)?;
+        let (counting, user) = (entry.acknowledging(), entry.point_to_point());
+        let acknowledged = self.layers.pml.acknowledge(counting, at_most, &self.ends);
+        if counting != user {
+            self.layers.pml.acknowledge_as(user, counting, &self.ends);
+        }
         self.wake_ups.notify_all();
         Ok(acknowledged)
     }
 
-    /// The acknowledged members, in the order of their failures.
+    /// The acknowledged members, by rank in the union, in the order of their failures.
     pub fn acknowledged(&self, comm: CommKey) -> Result<Vec<Rank>, Error> {
-        let user = self.communicators.valid(comm)?.point_to_point();
-        Ok(self.layers.pml.acknowledged(user, &self.ends))
+        let counting = self.communicators.valid(comm)?.acknowledging();
+        Ok(self.layers.pml.acknowledged(counting, &self.ends))
     }
 
     /// The error of a receive from any source with a [pending failure](crate::State::PendingFailure): it names the first failure

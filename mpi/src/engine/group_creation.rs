@@ -25,6 +25,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn create_group(&mut self, comm: CommKey, group: &Group, tag: Tag) -> Result<Started, Error> {
         check_tag(tag)?;
         let entry = self.communicators.valid(comm)?;
+        entry.require_intra()?;
         let parent = entry.communicator();
         let ranks = ranks_in(parent, group)?;
         let Some(me) = ranks.iter().position(|&rank| rank == parent.rank) else {
@@ -45,7 +46,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         };
         let number = if is_first { Some(self.communicators.allocate_number(size)?) } else { None };
         let pending = PendingCreation::Group { ranks, number: None };
-        let creation = Creation { parent: identity, pending, into: None, stage, has_voted };
+        let creation = Creation { parent: identity, pending, into: None, stage, has_voted, inter: None };
         let key = self.creations.begin(comm, creation).inspect_err(|_| {
             if let (Some(number), Some(entry)) = (number, self.communicators.get(comm)) {
                 let parent = entry.communicator().clone();
@@ -146,16 +147,24 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (Some(comm), Some(creation)) = (operations.comm_of(key), operations.running(key)) else { return };
         let Stage::Prepared(prepared) = creation.stage else { return };
         let (parent, ranks) = (creation.parent, creation.pending.group().cloned());
+        let is_inter = creation.inter.is_some();
         let Ballot::No(reason) = result else { return self.end_creation(key, prepared) };
         mend_base::reach!("mpi.creation: refused by the group");
         self.member_protocols.discard(identity);
+        if reason == Reason::Revoked {
+            self.member_protocols.refuse_as_revoked(identity);
+        }
         if let Ok(Some(made)) = prepared {
             // Nobody has used it: no member has returned from its creation.
             _ = self.free(made);
         }
-        let error = prepared.err().unwrap_or_else(|| self.refusal(comm, &ranks.unwrap_or_default(), reason));
+        let error = match prepared {
+            Err(error) => error,
+            Ok(_) if is_inter => self.refusal_by_both(key, reason),
+            Ok(_) => self.refusal(comm, &ranks.unwrap_or_default(), reason),
+        };
         self.hold(key, error);
-        if reason == Reason::Revoked {
+        if reason == Reason::Revoked && !is_inter {
             self.learn(parent, Item::Revoked);
         }
     }
@@ -197,6 +206,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.end_announcement(key, Error::of(Detail::Revoked));
             }
         }
+        self.revoke_leaders(comm);
         for identity in self.creations.group_votes(comm) {
             self.with_instance(identity, |instance, ends, fx| instance.on_parent_revoked(ends, fx));
         }
@@ -214,6 +224,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 *number = announcement.number();
             }
             let pending = creation.pending.clone();
+            let parent = comm.and_then(|comm| self.communicators.get(comm));
+            let identity = parent.and_then(|parent| pending.identity(&parent.communicator().union()));
+            if error.detail == Detail::Revoked
+                && let Some(identity) = identity
+            {
+                self.member_protocols.refuse_as_revoked(identity);
+            }
             if let Some(comm) = comm {
                 self.roll_back(comm, &pending);
             }

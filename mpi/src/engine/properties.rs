@@ -3,7 +3,7 @@
 
 use super::Engine;
 use crate::{CommKey, Error, ErrorHandler, Hints, Request};
-use mend_base::{PeerIndex, Rank};
+use mend_base::{Identity, PeerIndex, Rank};
 use mend_proto::spread::Item;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
@@ -55,18 +55,23 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// The failure of a process is published: revokes the communicators whose hints say so.
+    /// The failure of a process is published: revokes the communicators whose hints say so. One that is not decided yet is looked at when
+    /// the program gets it: if it never exists, no member must wait for news about it.
     pub(super) fn revoke_in_range_of(&mut self, failed: PeerIndex) {
-        for identity in self.communicators.in_range_of(failed) {
+        let hidden: Vec<Identity> =
+            self.creations.hidden().filter_map(|comm| self.identity_of(comm)).collect();
+        let in_range = self.communicators.in_range_of(failed).into_iter();
+        for identity in in_range.filter(|identity| !hidden.contains(identity)) {
             mend_base::reach!("mpi.properties: revoked by a failure");
             self.learn(identity, Item::Revoked);
         }
     }
 
-    /// The rank in MPI_COMM_WORLD of a member of a communicator. The handle of the communicator may have been freed, as for
+    /// The rank in MPI_COMM_WORLD of a member of a communicator; of a member of the remote group of an intercommunicator, whose ranks its
+    /// errors name. The handle of the communicator may have been freed, as for
     /// [`error_handler`](Engine::error_handler).
     pub fn rank_in_world(&self, comm: CommKey, rank: Rank) -> Option<Rank> {
-        let member = self.communicators.get(comm)?.communicator().peer(rank)?;
+        let member = self.communicators.get(comm)?.communicator().partners().peer(rank)?;
         self.communicators.get(self.communicators.comm_world())?.communicator().group.rank_of(member)
     }
 

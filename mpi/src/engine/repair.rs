@@ -3,16 +3,16 @@
 //! communicators with failed members, and all but revocation also on revoked ones (Trap 10).
 
 use super::Engine;
-use crate::agreements::{Held, Purpose, Queued};
+use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Event, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
-use mend_comm::Communicator;
+use mend_comm::{Communicator, Group, GroupError, Remote};
 use mend_pml::{End, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
-use mend_proto::ranks::SetHash;
+use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
 use mend_transport::{Btl, Cause, UserMemory};
@@ -40,25 +40,35 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Starts MPIX_Comm_iagree: the 4 bytes at `flag` get the bitwise AND over the contributions of at least all living members (Row AG1),
-    /// also if the result is an error.
+    /// also if the result is an error. On an intercommunicator: of the members of the remote group (Row AG9).
     pub fn agree(&mut self, comm: CommKey, flag: UserMemory) -> Result<Request, Error> {
+        if let Some(request) = self.agree_by_schedule(comm, &flag)? {
+            return Ok(request);
+        }
         let mut bytes = [0; 4];
         flag.read(0, &mut bytes);
-        let value = u64::from(u32::from_le_bytes(bytes));
+        let remote = self.communicators.valid(comm)?.communicator().remote.as_ref();
+        let value = flags(u32::from_le_bytes(bytes), remote);
         self.start_agreement(comm, Purpose::Flag(flag), value, Op::And)
     }
 
     /// Starts MPIX_Comm_iagree_failed: `into` gets the group of the failed members, the same at all living members (Row AG15). Every failure
     /// that any of them knows is in it.
     pub fn agree_failed(&mut self, comm: CommKey, into: AgreedGroup) -> Result<Request, Error> {
-        self.start_agreement(comm, Purpose::Failed(into), 0, Op::And)
+        match self.agree_failed_by_schedule(comm, &into)? {
+            Some(request) => Ok(request),
+            None => self.start_agreement(comm, Purpose::Failed(into), 0, Op::And),
+        }
     }
 
     /// Starts MPIX_Comm_ishrink. [`created`](Engine::created) returns the communicator of the survivors; its handle is also written to the
     /// 8 bytes at `into`, when the operation ends.
     pub fn shrink(&mut self, comm: CommKey, into: Option<UserMemory>) -> Result<Request, Error> {
+        if let Some(request) = self.shrink_by_schedule(comm, into.as_ref())? {
+            return Ok(request);
+        }
         let parent = self.communicators.valid(comm)?.communicator();
-        let (rank, size) = (parent.rank, parent.size());
+        let (rank, size) = (parent.rank_in_union(), parent.everyone().size());
         let number = self.communicators.allocate_number(size)?;
         let value = u64::from(rank.0) << 32 | u64::from(number);
         self.start_agreement(comm, Purpose::Shrink { number, into }, value, Op::First)
@@ -72,26 +82,33 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         op: Op,
     ) -> Result<Request, Error> {
         let entry = self.communicators.valid(comm)?;
-        let (identity, user) = (entry.communicator().identity, entry.point_to_point());
-        let acknowledged = self.layers.pml.acknowledged(user, &self.ends);
+        let (identity, counting) = (entry.communicator().identity, entry.acknowledging());
+        let acknowledged = self.layers.pml.acknowledged(counting, &self.ends);
         let acknowledged =
             acknowledged.iter().fold(SetHash::default(), |hash, rank| hash.with(u64::from(rank.0)));
         let uniform = entry.properties().hints().agree_uniform;
         let contribution = Contribution { value, op, acknowledged, uniform };
-        let key = self.agreements.begin(comm, identity, purpose, contribution)?;
+        let Begun { operation, answer } = self.agreements.begin(comm, identity, purpose, contribution)?;
         if let Some(entry) = self.communicators.get_mut(comm) {
             entry.begin_operation();
         }
         self.communicators.add_request(comm);
-        self.start_next_agreement(identity);
+        match answer {
+            Some(cycle) => self.end_crossed(operation, &cycle, true),
+            None => self.start_next_agreement(identity),
+        }
         self.unconnected_query.begin_wait();
         self.progress_within_a_call();
-        Ok(Request::Agreement(key))
+        Ok(Request::Agreement(operation))
     }
 
     fn start_next_agreement(&mut self, identity: Identity) {
         let Some(contribution) = self.agreements.next_to_start(identity) else { return };
-        self.with_instance(identity, |instance, ends, fx| instance.start_agreement(contribution, ends, fx));
+        let is_closing = self.agreements.is_closing(identity);
+        self.with_instance(identity, |instance, ends, fx| match is_closing {
+            true => instance.start_closing(contribution, ends, fx),
+            false => instance.start_agreement(contribution, ends, fx),
+        });
     }
 
     /// Lets this member know something about a communicator.
@@ -110,9 +127,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open(me, members) = self.target(identity) else { return };
+        let Target::Open { me, members, is_freed } = self.target(identity) else { return };
         let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
+        if is_freed {
+            instance.close(&self.ends, &mut fx);
+        }
         event(instance, &self.ends, &mut fx);
+    }
+
+    /// The communicator with this identity, if it exists here; its handle may have been freed.
+    pub(super) fn open_communicator(&self, identity: Identity) -> Option<CommKey> {
+        let Lookup::Open(index) = self.layers.pml.find_communicator(identity) else { return None };
+        self.communicators.with_identity(index, identity)
     }
 
     fn target(&self, identity: Identity) -> Target {
@@ -126,6 +152,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
         let delivered = self.deliver_member_messages();
         self.apply_member_events();
+        self.progress_searches();
         let sent = self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
@@ -157,7 +184,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::Learned(identity, Item::Failed(rank)) => self.on_failure_reported(identity, rank),
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
                 Event::Recall(key) => self.layers.runtime.recall_result(key),
-                Event::Gone(identity, rank) => self.on_gone(identity, rank),
+                Event::OwesResults(identity) => self.close_member_protocols(identity),
                 Event::Suspected(creator) => {
                     let creator = self.peer_reports.peer_index(creator);
                     self.ask_if_unknown(creator);
@@ -168,8 +195,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The revocation of a communicator takes effect here (design "Revocation").
     fn on_revoked(&mut self, identity: Identity) {
-        let Lookup::Open(index) = self.layers.pml.find_communicator(identity) else { return };
-        let Some(comm) = self.communicators.with_index(index) else { return };
+        let Some(comm) = self.open_communicator(identity) else { return };
         let Some(entry) = self.communicators.get_mut(comm) else { return };
         if entry.is_revoked() {
             return;
@@ -189,18 +215,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Another member reports the failure of a member: evidence, on which the runtime decides.
     fn on_failure_reported(&mut self, identity: Identity, rank: Rank) {
         let Some((instance, _)) = self.member_protocols.instance(identity) else { return };
-        if let Some(peer) = instance.member(rank) {
-            self.ask_if_unknown(peer);
+        match instance.member(rank) {
+            // A member declares nobody before the lease of that one is over.
+            Some(peer) if self.heartbeats.decides() => self.declare_failed(peer),
+            Some(peer) => self.ask_if_unknown(peer),
+            None => {}
         }
     }
 
-    /// Asks the runtime about a peer whose end is neither declared nor asked about.
+    /// Asks the runtime about a peer of which another member knows that it has failed, if its end is not declared here.
     pub(super) fn ask_if_unknown(&mut self, peer: PeerIndex) {
-        if self.peer_reports.end_state(peer)
-            == (crate::peer_reports::EndState::NotDeclared { query_open: false })
-        {
-            self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
-        }
+        self.peer_reports.ask_about_failure(peer, &mut self.layers.runtime);
     }
 
     /// The node daemon has answered: what a member that has left MPI has left with it. An answer that is not waited for any more is
@@ -217,16 +242,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.layers.runtime.leave_result(key, &result);
         }
         self.member_protocols.forget_all();
-    }
-
-    /// Another member has freed the communicator and all its agreements were passed.
-    fn on_gone(&mut self, identity: Identity, rank: Rank) {
-        if self.agreements.is_closing(identity) {
-            self.agreements.take_decided(identity);
-            self.on_closed(identity);
-        } else if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
-            instance.on_gone(rank, &self.ends, &mut fx);
-        }
     }
 
     /// The communicator was freed: what its protocols still owe to other members goes on. Another member may still ask for the result of
@@ -248,13 +263,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn on_decided(&mut self, identity: Identity, decision: Decision) {
-        let Some(Queued { operation, .. }) = self.agreements.take_decided(identity) else {
+        let Some(Queued { operation, is_absent, .. }) = self.agreements.take_decided(identity) else {
             return debug_assert!(false, "a decision without an agreement");
         };
-        match operation {
-            Some(operation) => self.conclude(operation, decision),
-            None => self.on_closed(identity),
+        let cycle = decision.crossed.clone();
+        match (operation, &cycle) {
+            (Some(operation), Some(cycle)) => self.end_crossed(operation, cycle, decision.failed.is_empty()),
+            (Some(operation), None) => self.conclude(operation, decision),
+            (None, Some(cycle)) if is_absent => self.agreements.store_answer(identity, cycle.clone()),
+            (None, _) => self.on_closed(identity),
         }
+        if let Some(cycle) = cycle {
+            mend_base::reach!("mpi.crossing: a decision names a cycle");
+            self.on_crossed(&cycle);
+        }
+        self.repeat_absences();
         self.start_next_agreement(identity);
     }
 
@@ -285,13 +308,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let ended = match self.agreements.operations().running(operation) {
             Some(Purpose::Flag(flag)) => {
-                flag.write(0, &(decision.value as u32).to_le_bytes());
+                let entry = self.communicators.get(comm);
+                let remote = entry.and_then(|entry| entry.communicator().remote.as_ref());
+                flag.write(0, &flag_for_us(decision.value, remote).to_le_bytes());
                 (self.agreed(comm, &decision).map(|()| Status::EMPTY), None)
             }
             Some(Purpose::Failed(into)) => {
                 let into = Arc::clone(into);
                 let parent =
-                    self.communicators.get(comm).map(|entry| Arc::clone(&entry.communicator().group));
+                    self.communicators.get(comm).map(|entry| Arc::clone(entry.communicator().everyone()));
                 let failed: Vec<Rank> = decision.failed.iter().collect();
                 let group = parent.and_then(|parent| parent.include(&failed).ok());
                 _ = into.set(Arc::new(group.unwrap_or_default()));
@@ -300,14 +325,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Some(Purpose::Shrink { number, into }) => {
                 let (number, into) = (*number, into.as_ref().map(UserMemory::share));
                 let created = self.commit_shrink(comm, number, &decision);
-                if let (Some(into), Ok(created)) = (into, created) {
+                if let (Some(into), Ok(Some(created))) = (into, created) {
                     into.write(0, &created.to_bits().to_le_bytes());
                 }
-                (created.map(|_| Status::EMPTY), created.ok())
+                (created.map(|_| Status::EMPTY), created.ok().flatten())
             }
             None => return,
         };
         self.agreements.end(operation, ended);
+        if self.agreements.operations_mut().take_failed() {
+            self.wake_ups.notify_all();
+        }
         self.communicators.end_operation(comm, &mut self.layers);
     }
 
@@ -323,45 +351,111 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if !decision.acknowledged
             && let Some(rank) = decision.failed.iter().next()
         {
-            return Err(Error::of(Detail::ProcFailed(rank)));
+            let error = Error::of(Detail::ProcFailed(rank));
+            return Err(self.communicators.get(comm).map_or(error, |entry| entry.named(error)));
         }
         if decision.departed {
             let members = self.communicators.get(comm).map(|entry| entry.members());
             let left = members.and_then(|members| {
                 members.iter().position(|&member| self.ends.of(member) == Some(End::Finalized))
             });
-            return Err(Error::of(Detail::PeerLeft(Rank(left.unwrap_or(0) as u32))));
+            let error = Error::of(Detail::PeerLeft(Rank(left.unwrap_or(0) as u32)));
+            return Err(self.communicators.get(comm).map_or(error, |entry| entry.named(error)));
         }
         Ok(())
     }
 
     /// The communicator of all members but those that the decision names, in the order of their ranks (Row SH3). Its identity is that
-    /// which the lowest contributor has proposed. It has the error handler of `comm` (Row SH5).
-    fn commit_shrink(&mut self, comm: CommKey, proposed: u32, decision: &Decision) -> Result<CommKey, Error> {
+    /// which the lowest contributor has proposed. It has the error handler of `comm` (Row SH5). `None`: an intercommunicator of which one
+    /// group has failed (Row SH10).
+    fn commit_shrink(
+        &mut self,
+        comm: CommKey,
+        proposed: u32,
+        decision: &Decision,
+    ) -> Result<Option<CommKey>, Error> {
         let entry = self.communicators.get(comm).ok_or(Error::of(Detail::NoSuchCommunicator))?;
-        let parent = entry.communicator().clone();
-        let properties = entry.properties().inherited(Hints::default());
+        let (original, properties) =
+            (entry.communicator().clone(), entry.properties().inherited(Hints::default()));
         let (creator, number) = (Rank((decision.value >> 32) as u32), decision.value as u32);
         let bad = || Error::of(Detail::BadCreation);
-        let identity = Identity { creator: parent.peer(creator).ok_or_else(bad)?, number };
-        let (rank, group, members) = if decision.failed.is_empty() {
-            (parent.rank, Arc::clone(&parent.group), Arc::clone(entry.members()))
+        let identity = Identity { creator: original.everyone().peer(creator).ok_or_else(bad)?, number };
+        let (made, members) = if decision.failed.is_empty() {
+            (Some(Communicator { identity, ..original.clone() }), Arc::clone(entry.members()))
         } else {
             let left = |rank: &Rank| !decision.failed.contains(*rank);
-            let ranks: Vec<Rank> = (0..parent.size()).map(Rank).filter(left).collect();
-            let group = Arc::new(parent.group.include(&ranks).map_err(|_| bad())?);
-            let members = ranks.iter().map(|rank| entry.members()[rank.index()]).collect();
-            (Rank(parent.rank.0 - decision.failed.below(parent.rank)), group, members)
+            let ranks = (0..original.everyone().size()).map(Rank).filter(left);
+            let members = ranks.map(|rank| entry.members()[rank.index()]).collect();
+            (without(&original, &decision.failed, identity).map_err(|_| bad())?, members)
         };
         // After a failure, a member that has failed since may have used the number: another root may have decided so.
-        if creator != parent.rank && decision.failed.is_empty() {
-            self.communicators.return_number(&parent, proposed);
+        if creator != original.rank_in_union() && decision.failed.is_empty() {
+            self.communicators.return_number(&original, proposed);
         }
+        // Another member has proposed the identity, and is not trusted.
+        if self.layers.pml.is_used(identity) {
+            return Err(bad());
+        }
+        let Some(made) = made else {
+            mend_base::reach!("mpi.repair: one group of an intercommunicator has failed");
+            return Ok(None);
+        };
         // A communicator of this process alone keeps the identity: a member that has failed may have proposed it.
-        let made = Communicator { identity, rank, group };
-        let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers)?;
+        let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers);
+        if key.is_err() {
+            // The other members have it: their messages are refused from now on.
+            self.layers.pml.never_open(identity);
+        }
         self.member_protocols.deliver_early(identity);
-        Ok(key)
+        key.map(Some)
+    }
+}
+
+/// The communicator of the members that are not in `failed`, which has their ranks in the union; `None`: a group would have no member.
+fn without(
+    original: &Communicator,
+    failed: &Ranks,
+    identity: Identity,
+) -> Result<Option<Communicator>, GroupError> {
+    let left = |from: Rank, group: &Group| {
+        let ranks: Vec<Rank> =
+            (0..group.size()).filter(|rank| !failed.contains(Rank(from.0 + rank))).map(Rank).collect();
+        group.include(&ranks).map(Arc::new)
+    };
+    let Some(remote) = &original.remote else {
+        let (group, rank) = (left(Rank(0), &original.group)?, original.rank);
+        let rank = Rank(rank.0 - failed.below(rank));
+        return Ok(Some(Communicator { identity, rank, group, remote: None }));
+    };
+    let me = original.rank_in_union();
+    let (local_from, remote_from) = match remote.is_local_first() {
+        true => (Rank(0), Rank(original.size())),
+        false => (Rank(remote.group().size()), Rank(0)),
+    };
+    let (group, other) = (left(local_from, &original.group)?, left(remote_from, remote.group())?);
+    if other.is_empty() {
+        return Ok(None);
+    }
+    let rank = Rank(original.rank.0 - (failed.below(me) - failed.below(local_from)));
+    let remote = Remote::in_order(&group, other, remote.is_local_first())?;
+    Ok(Some(Communicator { identity, rank, group, remote: Some(remote) }))
+}
+
+/// The contribution of a flag to an agreement. On an intercommunicator the flags of the two groups are apart: those of the first group of
+/// the union in the lower half.
+fn flags(flag: u32, remote: Option<&Remote>) -> u64 {
+    match remote.map(Remote::is_local_first) {
+        None => u64::from(flag),
+        Some(true) => u64::from(flag) | u64::from(u32::MAX) << 32,
+        Some(false) => u64::from(flag) << 32 | u64::from(u32::MAX),
+    }
+}
+
+/// The flag that this process gets of a decided value. If no member of the remote group has contributed, all its bits are set.
+fn flag_for_us(value: u64, remote: Option<&Remote>) -> u32 {
+    match remote.map(Remote::is_local_first) {
+        None | Some(false) => value as u32,
+        Some(true) => (value >> 32) as u32,
     }
 }
 
@@ -373,12 +467,77 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
     end_of: impl FnOnce(Peer) -> Option<End>,
 ) -> Target {
     match pml.find_communicator(identity) {
-        Lookup::Open(index) => match communicators.with_index(index).and_then(|comm| communicators.get(comm))
-        {
-            Some(entry) => Target::Open(entry.communicator().rank, Arc::clone(entry.members())),
-            None => Target::Retired { was_revoked: false },
-        },
+        Lookup::Open(index) => {
+            let comm = communicators.with_identity(index, identity);
+            match comm.and_then(|comm| communicators.get(comm)) {
+                Some(entry) => Target::Open {
+                    me: entry.communicator().rank_in_union(),
+                    members: Arc::clone(entry.members()),
+                    is_freed: entry.is_freed(),
+                },
+                None => Target::Retired { was_revoked: false },
+            }
+        }
         Lookup::NotCreated => Target::NotCreated(end_of(identity.creator)),
         Lookup::Retired { was_revoked } => Target::Retired { was_revoked },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{flag_for_us, flags, without};
+    use mend_base::{Identity, Job, Peer, Rank};
+    use mend_comm::{Communicator, Group, Remote};
+    use mend_proto::ranks::Ranks;
+    use std::sync::Arc;
+
+    const IDENTITY: Identity = Identity { creator: Peer(7), number: 20 };
+
+    fn group(numbers: &[u32]) -> Arc<Group> {
+        Arc::new(Group::new(numbers.iter().map(|&number| Peer::new(Job(1), number))).unwrap())
+    }
+
+    fn inter(rank: u32, local: &[u32], remote: &[u32]) -> Communicator {
+        let (group, remote) = (group(local), Remote::new(&group(local), group(remote)).unwrap());
+        Communicator { identity: IDENTITY, rank: Rank(rank), group, remote: Some(remote) }
+    }
+
+    fn numbers(group: &Group) -> Vec<u32> {
+        group.iter().map(Peer::number).collect()
+    }
+
+    // Row SH10
+    #[test]
+    fn a_shrunken_intercommunicator_keeps_both_groups_in_order_without_the_failed() {
+        let (low, high) = (inter(2, &[0, 2, 4], &[5, 3, 1]), inter(1, &[5, 3, 1], &[0, 2, 4]));
+        // In the union 0 2 4 5 3 1: the processes 2 and 5.
+        let failed: Ranks = [Rank(1), Rank(3)].into_iter().collect();
+        let sides = [(low, [0, 4], [3, 1], Rank(1)), (high, [3, 1], [0, 4], Rank(0))];
+        for (side, local, remote, rank) in sides {
+            let made = without(&side, &failed, IDENTITY).unwrap().unwrap();
+            assert_eq!((numbers(&made.group), numbers(made.partners())), (local.to_vec(), remote.to_vec()));
+            assert_eq!(made.rank, rank);
+            assert_eq!(numbers(made.everyone()), [0, 4, 3, 1]);
+        }
+    }
+
+    // Row SH10
+    #[test]
+    fn an_intercommunicator_without_one_of_its_groups_is_none() {
+        let side = inter(0, &[1, 3], &[0, 2]);
+        let failed: Ranks = [Rank(0), Rank(1)].into_iter().collect();
+        assert!(without(&side, &failed, IDENTITY).unwrap().is_none());
+        let failed: Ranks = [Rank(0), Rank(3)].into_iter().collect();
+        assert!(without(&side, &failed, IDENTITY).unwrap().is_some());
+    }
+
+    // Row AG9
+    #[test]
+    fn each_group_gets_the_and_of_the_flags_of_the_other_one() {
+        let (low, high) = (inter(0, &[0, 2], &[1]), inter(0, &[1], &[0, 2]));
+        let (low, high) = (low.remote.as_ref(), high.remote.as_ref());
+        let decided = flags(0b1110, low) & flags(0b0111, low) & flags(u32::MAX, high);
+        assert_eq!((flag_for_us(decided, low), flag_for_us(decided, high)), (u32::MAX, 0b0110));
+        assert_eq!(flag_for_us(flags(5, None) & flags(6, None), None), 4);
     }
 }

@@ -2,12 +2,13 @@
 //! Reports about the engine, notices about the job, and aborts.
 
 use super::Engine;
-use crate::{CommKey, Detail, Error, JobNotice};
+use crate::{CommKey, Detail, Error, JobNotice, PublishedGroups};
 use mend_base::{LifecycleCounts, Peer};
 use mend_comm::Group;
 use mend_pml::Ends;
 use mend_runtime::Runtime;
 use mend_transport::Btl;
+use std::sync::Arc;
 
 /// The number of entries in the tables of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -47,9 +48,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(())
     }
 
-    /// The members of a communicator, also if its handle was freed. Allocates nothing.
+    /// All members of a communicator, also if its handle was freed. Allocates nothing.
     pub fn members(&self, comm: CommKey) -> Option<&Group> {
-        self.communicators.get(comm).map(|entry| &*entry.communicator().group)
+        self.communicators.get(comm).map(|entry| &**entry.communicator().everyone())
+    }
+
+    /// The groups of the communicators whose handles are valid, which a signal handler may read.
+    pub fn published_groups(&self) -> Arc<PublishedGroups> {
+        Arc::clone(self.communicators.published())
     }
 
     /// Ends this process alone.

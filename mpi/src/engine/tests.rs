@@ -3,8 +3,11 @@
 
 mod collectives;
 mod deaths;
+mod detection;
+mod freed;
 mod identities;
 mod interrupted;
 mod properties;
 mod results;
 mod wake_ups;
+mod without_ft;

@@ -12,7 +12,7 @@ use mend_runtime::Runtime;
 use mend_transport::Btl;
 
 /// Whether a call that waits for an unsatisfiable receive ends it. `threads`: how many threads of the program may start
-/// operations, with the waiting one; `None`: the number is not known.
+/// operations, with the waiting one and without others in such a wait; `None`: the number is not known.
 ///
 /// No other result of MPI depends on the number of threads.
 pub(crate) fn ends_the_wait(threads: Option<u32>) -> bool {

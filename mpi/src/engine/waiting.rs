@@ -90,18 +90,33 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The timed check, between two sleeps, and about once a millisecond in a wait without sleep: whether the node daemon and the
-    /// connected peers live. It also asks the node daemon about an unconnected peer for which a receive waits, or requests its
+    /// connected peers live. It also asks the node daemon about unconnected peers for which a receive or a protocol waits, or requests a
     /// contact. The next progress reports what the check finds.
     pub fn check(&mut self) {
         self.layers.runtime.check();
         self.layers.net.check_peers();
-        if self.unconnected_query.is_due()
-            && let Some(peer) = self.layers.pml.next_unconnected()
-            && self.peer_reports.is_unknown(peer)
-        {
-            self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
+        if self.unconnected_query.is_due() {
+            if let Some(peer) = self.layers.pml.next_unconnected()
+                && self.peer_reports.is_unknown(peer)
+            {
+                self.peer_reports.ask(peer, Cause::NoEvidence, &mut self.layers.runtime);
+            }
+            self.ask_about_awaited_members();
         }
         self.layers.pml.want_awaited();
+    }
+
+    /// Asks the runtime about the members for which agreements and votes wait and with which this process has no connection: no transport
+    /// finds their deaths, and no message to them has made the runtime look.
+    #[cold]
+    fn ask_about_awaited_members(&mut self) {
+        let Engine { member_protocols, peer_reports, layers, .. } = self;
+        member_protocols.awaited(&mut |peer| {
+            if peer_reports.is_unknown(peer) {
+                mend_base::reach!("mpi.waiting: asked about a member for which a protocol waits");
+                peer_reports.ask(peer, Cause::NoEvidence, &mut layers.runtime);
+            }
+        });
     }
 
     /// Wakes the helper threads of peers that have not consumed a control message. For the helper thread of this process, while the

@@ -29,8 +29,8 @@ pub(crate) enum Event {
     Recall(ResultKey),
     /// Another member has refused a message because the communicator is revoked there.
     RefusedAsRevoked(Identity),
-    /// Another member has freed the communicator, so no agreement that runs here can be anything but its closing.
-    Gone(Identity, Rank),
+    /// This member has freed the communicator, and by a message of another one it owes results of the communicator's protocols.
+    OwesResults(Identity),
     /// Another member waits for news of this process, which created a communicator that is not known here: it may have failed.
     Suspected(Peer),
 }
@@ -50,13 +50,15 @@ pub(crate) struct Instance {
     identity: Identity,
     me: Rank,
     members: Arc<[PeerIndex]>,
-    agreement: Option<Box<Agreement>>,
+    pub(super) agreement: Option<Box<Agreement>>,
     vote: Option<Box<Vote>>,
     /// The vote on the communicator itself, if its creation is decided by its members alone (MPI_COMM_CREATE_GROUP).
     creation: Option<Box<Vote>>,
     spread: Option<Box<Spread>>,
     /// The handle was freed.
     closing: bool,
+    /// All members have passed all agreements and votes: nobody needs their results.
+    is_closed: bool,
 }
 
 /// Where an instance puts what its machines want done.
@@ -74,10 +76,6 @@ pub(crate) struct Scratch {
     spread: Output<spread::Message, Item>,
 }
 
-/// The arity of the tree. On one node, seven messages one after the other take about as long as three rounds of one message
-/// (`mend_coll`'s barrier uses the same).
-pub(crate) const SHAPE: Shape = Shape::Nomial(8);
-
 impl Instance {
     pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
         Instance {
@@ -89,6 +87,7 @@ impl Instance {
             creation: None,
             spread: None,
             closing: false,
+            is_closed: false,
         }
     }
 
@@ -129,6 +128,12 @@ impl Instance {
     /// All members have passed all agreements and votes of the communicator.
     pub fn forget_results(&mut self) {
         (self.agreement, self.vote, self.creation) = (None, None, None);
+        self.is_closed = true;
+    }
+
+    /// Whether all members have passed all agreements and votes.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// Whether the communicator was freed.
@@ -149,6 +154,24 @@ impl Instance {
     /// Takes part in the next agreement.
     pub fn start_agreement(&mut self, contribution: Contribution, ends: &Ends, fx: &mut Effects<'_>) {
         self.with_agreement(ends, fx, |agreement, out| agreement.start(contribution, out));
+    }
+
+    /// Takes part in the agreement that closes the communicator. A member that has freed the communicator and owed nothing takes no part:
+    /// children are asked, and such a one answers that it is gone.
+    pub fn start_closing(&mut self, contribution: Contribution, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_agreement(ends, fx, |agreement, out| {
+            agreement.start(contribution, out);
+            agreement.ask_children(out);
+        });
+    }
+
+    /// Calls `visit` for each member for which a protocol waits.
+    pub fn awaited(&self, visit: &mut impl FnMut(PeerIndex)) {
+        let visit = &mut |rank: Rank| visit(self.members[rank.index()]);
+        if let Some(agreement) = &self.agreement {
+            agreement.awaited_at_all(visit);
+        }
+        [&self.vote, &self.creation].into_iter().flatten().for_each(|vote| vote.awaited(visit));
     }
 
     /// Casts the ballot of the next vote.
@@ -216,11 +239,15 @@ impl Instance {
             Message::Spread(message) => {
                 self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
             }
+            // The owner of the instances takes it.
+            Message::Crossing(_) => {}
             Message::Gone => {
-                if self.spread.is_some() {
-                    self.with_spread(ends, fx, |spread, out| spread.on_departure(from, out));
+                mend_base::reach!("mpi.member_protocols: a member is gone");
+                if self.is_revoked() {
+                    // The reason why that member has left.
+                    self.on_revoked(ends, fx);
                 }
-                fx.events.push_back(Event::Gone(self.identity, from));
+                self.on_departure(from, ends, fx);
             }
         }
     }
@@ -256,20 +283,30 @@ impl Instance {
         agreement.into_iter().chain(votes.into_iter().flatten())
     }
 
-    /// A member has left without what an agreement needs of it.
-    pub fn on_gone(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
-        if self.agreement.is_some() {
-            self.with_agreement(ends, fx, |agreement, out| agreement.on_departure(rank, out));
-        }
+    /// A member has freed the communicator, and all that it owed is done: to the protocols it is as if it had left MPI.
+    fn on_departure(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
+        self.on_end_of(rank, End::Finalized, ends, fx);
     }
 
     /// The end of a peer is published.
     pub fn on_end(&mut self, peer: PeerIndex, end: End, ends: &Ends, fx: &mut Effects<'_>) {
-        let Some(rank) = self.rank_of(peer) else { return };
+        if let Some(rank) = self.rank_of(peer) {
+            self.on_end_of(rank, end, ends, fx);
+        }
+    }
+
+    fn on_end_of(&mut self, rank: Rank, end: End, ends: &Ends, fx: &mut Effects<'_>) {
+        let is_closing = self.closing;
         if self.agreement.is_some() {
-            self.with_agreement(ends, fx, |agreement, out| match end {
-                End::Failed => agreement.on_failure(rank, out),
-                End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+            self.with_agreement(ends, fx, |agreement, out| {
+                match end {
+                    End::Failed => agreement.on_failure(rank, out),
+                    End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+                }
+                if is_closing {
+                    // Its children are those of this member now.
+                    agreement.ask_children(out);
+                }
             });
         }
         for on in [VoteOn::Children, VoteOn::Creation] {
@@ -288,7 +325,7 @@ impl Instance {
         }
     }
 
-    fn with_agreement(
+    pub(super) fn with_agreement(
         &mut self,
         ends: &Ends,
         fx: &mut Effects<'_>,
@@ -296,7 +333,7 @@ impl Instance {
     ) {
         let out = &mut fx.scratch.agreement;
         if self.agreement.is_none() {
-            let mut agreement = Box::new(Agreement::new(self.me, self.size(), SHAPE));
+            let mut agreement = Box::new(Agreement::new(self.me, self.size(), Shape::USUAL));
             for (rank, end) in known_ends(&self.members, ends) {
                 match end {
                     End::Failed => agreement.on_failure(rank, out),
@@ -333,7 +370,7 @@ impl Instance {
     ) {
         let out = &mut fx.scratch.vote;
         if self.vote_on(on).is_none() {
-            let mut vote = Box::new(Vote::new(self.me, self.size(), SHAPE));
+            let mut vote = Box::new(Vote::new(self.me, self.size(), Shape::USUAL));
             for (rank, end) in known_ends(&self.members, ends) {
                 match end {
                     End::Failed => vote.on_failure(rank, out),
@@ -371,7 +408,8 @@ impl Instance {
         event: impl FnOnce(&mut Spread, &mut Output<spread::Message, Item>),
     ) {
         let out = &mut fx.scratch.spread;
-        if self.spread.is_none() {
+        let is_new = self.spread.is_none();
+        if is_new {
             let mut spread = Box::new(Spread::new(self.me, self.size()));
             for (rank, end) in known_ends(&self.members, ends) {
                 match end {
@@ -383,6 +421,10 @@ impl Instance {
         }
         if let Some(spread) = self.spread.as_deref_mut() {
             event(spread, out);
+            if is_new && self.closing {
+                // News that comes after the communicator was freed is passed on, and is the last.
+                spread.close(out);
+            }
         }
         let (about, members) = (self.about(), &self.members);
         for (to, message) in out.sends.drain(..) {

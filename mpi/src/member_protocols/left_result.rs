@@ -3,12 +3,13 @@
 //! (Trap 14).
 //!
 //! ```text
-//!  decision of an agreement   0 value u64   8 acknowledged u8   9 departed u8   10 failed ranks, u32 each
+//!  decision of an agreement   0 value u64   8 acknowledged u8   9 departed u8   10 crossed u8: 0, or 1 and the number of agreements
+//!                             listed   11 these   then failed ranks, u32 each
 //!  result of a vote           as a ballot on the wire
 //! ```
 
 use mend_base::{Rank, Reader, Wire, Writer};
-use mend_proto::agreement::Decision;
+use mend_proto::agreement::{AgreementId, CROSSED_MAX, Decision};
 use mend_proto::ranks::Ranks;
 use mend_proto::vote::Ballot;
 
@@ -20,9 +21,17 @@ pub(crate) const CREATION: u8 = 3;
 
 /// The bytes of a decision.
 pub(crate) fn of_decision(decision: &Decision) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(10 + 4 * decision.failed.len());
+    let listed = decision.crossed.as_deref().unwrap_or_default();
+    let mut bytes =
+        Vec::with_capacity(11 + AgreementId::BYTES_MAX * listed.len() + 4 * decision.failed.len());
     bytes.extend(decision.value.to_le_bytes());
-    bytes.extend([u8::from(decision.acknowledged), u8::from(decision.departed)]);
+    let crossed = if decision.crossed.is_some() { 1 + listed.len() as u8 } else { 0 };
+    bytes.extend([u8::from(decision.acknowledged), u8::from(decision.departed), crossed]);
+    for listed in listed {
+        let mut one = [0; AgreementId::BYTES_MAX];
+        listed.write(&mut Writer::new(&mut one));
+        bytes.extend(one);
+    }
     decision.failed.iter().for_each(|rank| bytes.extend(rank.0.to_le_bytes()));
     bytes
 }
@@ -31,12 +40,17 @@ pub(crate) fn of_decision(decision: &Decision) -> Vec<u8> {
 pub(crate) fn decision(bytes: &[u8], size: u32) -> Option<Decision> {
     let mut from = Reader::new(bytes);
     let (value, acknowledged, departed) = (from.u64()?, flag(from.u8()?)?, flag(from.u8()?)?);
+    let crossed = match usize::from(from.u8()?) {
+        0 => None,
+        listed if listed - 1 > CROSSED_MAX => return None,
+        listed => Some((1..listed).map(|_| AgreementId::read(&mut from)).collect::<Option<Vec<_>>>()?),
+    };
     let mut failed = Ranks::new();
     while !from.rest().is_empty() {
         let rank = from.u32().filter(|&rank| rank < size)?;
         failed.insert(Rank(rank));
     }
-    Some(Decision { value, failed, acknowledged, departed })
+    Some(Decision { value, failed, acknowledged, departed, crossed })
 }
 
 /// The bytes of the result of a vote.
@@ -66,19 +80,25 @@ fn flag(byte: u8) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::{ballot, decision, of_ballot, of_decision};
-    use mend_base::Rank;
-    use mend_proto::agreement::Decision;
+    use mend_base::{Identity, Peer, Rank};
+    use mend_proto::agreement::{AgreementId, Decision};
     use mend_proto::vote::{Ballot, Reason};
 
     #[test]
     fn what_was_left_is_read_and_nothing_else() {
         let failed = [Rank(3), Rank(1)].into_iter().collect();
-        let left = Decision { value: 7 << 40, failed, acknowledged: true, departed: false };
+        let left = Decision { value: 7 << 40, failed, acknowledged: true, departed: false, crossed: None };
         let bytes = of_decision(&left);
+        let listed =
+            |number| AgreementId { communicator: Identity { creator: Peer(1), number }, sequence: 4 };
+        for crossed in [Some(vec![]), Some(vec![listed(2), listed(3)])] {
+            let crossed = Decision { crossed, ..left.clone() };
+            assert_eq!(decision(&of_decision(&crossed), 4), Some(crossed));
+        }
         assert_eq!(decision(&bytes, 4), Some(left));
         assert_eq!(decision(&bytes, 3), None, "a rank that does not exist");
         assert_eq!(decision(&bytes[..bytes.len() - 1], 4), None);
-        assert_eq!(decision(&[2; 10], 4), None);
+        assert_eq!(decision(&[2; 11], 4), None);
         for result in [Ballot::Yes, Ballot::No(Reason::Failed(Rank(9))), Ballot::No(Reason::Other)] {
             assert_eq!(ballot(&of_ballot(result)), Some(result));
         }

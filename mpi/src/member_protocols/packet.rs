@@ -6,7 +6,7 @@
 //! ```
 
 use mend_base::{Identity, PeerIndex, Rank, Reader, Wire, Writer};
-use mend_proto::{agreement, spread, vote};
+use mend_proto::{agreement, crossing, spread, vote};
 use mend_transport::{AmId, Limits};
 
 /// The active-message id of these messages.
@@ -29,6 +29,8 @@ pub(crate) enum Message {
     /// About the vote on the communicator itself, among its members. The rank of the sender counts only if the sender knows the group.
     Creation(vote::Message),
     Spread(spread::Message),
+    /// About agreements that wait for each other.
+    Crossing(crossing::Message),
     /// The sender has freed the communicator, and every member has passed all its agreements.
     Gone,
 }
@@ -45,10 +47,12 @@ const VOTE: u8 = 2;
 const SPREAD: u8 = 3;
 const GONE: u8 = 4;
 const CREATION: u8 = 5;
+const CROSSING: u8 = 6;
 
 const ABOUT_BYTES: usize = 1 + Identity::BYTES_MAX + 4;
 const _: () = assert!(ABOUT_BYTES + agreement::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 const _: () = assert!(ABOUT_BYTES + vote::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
+const _: () = assert!(ABOUT_BYTES + crossing::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 const _: () = assert!(ABOUT_BYTES + spread::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 
 impl Packet {
@@ -61,6 +65,7 @@ impl Packet {
             Message::Vote(_) => VOTE,
             Message::Creation(_) => CREATION,
             Message::Spread(_) => SPREAD,
+            Message::Crossing(_) => CROSSING,
             Message::Gone => GONE,
         });
         about.identity.write(&mut out);
@@ -69,6 +74,7 @@ impl Packet {
             Message::Agreement(message) => message.write(&mut out),
             Message::Vote(message) | Message::Creation(message) => message.write(&mut out),
             Message::Spread(message) => message.write(&mut out),
+            Message::Crossing(message) => message.write(&mut out),
             Message::Gone => {}
         }
         let used = out.used() as u8;
@@ -97,6 +103,7 @@ impl Packet {
             VOTE => Message::Vote(vote::Message::read(&mut from)?),
             CREATION => Message::Creation(vote::Message::read(&mut from)?),
             SPREAD => Message::Spread(spread::Message::read(&mut from)?),
+            CROSSING => Message::Crossing(crossing::Message::read(&mut from)?),
             GONE => Message::Gone,
             _ => return None,
         };

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Opening and closing channels, and the exchange of their context ids (`mend_proto::identity` has the rules).
 //!
-//! Each communicator has a point-to-point and a collective channel, and a creation channel if the engine opens one.
+//! Each communicator has a point-to-point and a collective channel, and channels for creations and agreements if the engine opens them.
 
 use super::Ob1;
 use crate::channel::ChannelState;
 use crate::context_table::{Named, names_of};
 use crate::ends::Ends;
 use crate::envelope::{Packet, Reason};
+use crate::members::Members;
 use crate::request::{Channel, CommIndex, Lookup};
 use crate::send_queues::QueuedMessage;
 use mend_base::{ContextId, ContextKind, Identity, Key, PeerIndex, Rank};
@@ -17,8 +18,8 @@ use std::sync::Arc;
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Opens one context of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
     /// requests belong to `comm`. A communicator that is revoked already is opened and then [revoked](Ob1::revoke) at once, before
-    /// anything else is done with its channels: its early messages are refused then (Row RV14). Channels of kind
-    /// [`ContextKind::Creation`] are opened when they are needed, at most once, while the point-to-point channel is open.
+    /// anything else is done with its channels: its early messages are refused then (Row RV14). Channels of kinds
+    /// [`ContextKind::Creation`] and [`ContextKind::Agreement`] are opened when they are needed, at most once, while the point-to-point channel is open.
     pub fn open(
         &mut self,
         identity: Identity,
@@ -28,8 +29,33 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         comm: CommIndex,
         ends: &Ends,
     ) -> Channel {
+        self.open_to(identity, context_kind, Members::new(me, members, ends), comm, ends)
+    }
+
+    /// As [`open`](Ob1::open), for messages to and from the remote group of an intercommunicator: its rank `r` is `remote[r]`, and `me` is the
+    /// rank of this process in the local group.
+    pub fn open_remote(
+        &mut self,
+        identity: Identity,
+        context_kind: ContextKind,
+        me: Rank,
+        remote: Arc<[PeerIndex]>,
+        comm: CommIndex,
+        ends: &Ends,
+    ) -> Channel {
+        self.open_to(identity, context_kind, Members::remote(me, remote, ends), comm, ends)
+    }
+
+    fn open_to(
+        &mut self,
+        identity: Identity,
+        context_kind: ContextKind,
+        members: Members,
+        comm: CommIndex,
+        ends: &Ends,
+    ) -> Channel {
         let name = ContextName { identity, context_kind };
-        let channel = ChannelState::new(name, me, members, ends);
+        let channel = ChannelState::new(name, members, ends);
         self.some_unsatisfiable |= channel.members.all_others_ended();
         let key = self.channels.insert(channel);
         self.requests.open_channel(key, comm);

@@ -114,7 +114,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     fn queue_about(&mut self, channel: Key, to: Rank, tag: Tag, note: Note) -> Option<PeerIndex> {
         let open = self.channels.get(channel)?;
         let peer = open.members.peer(to)?;
-        if to == open.members.me() || self.peers.is_closed(peer) {
+        if Some(to) == open.members.own() || self.peers.is_closed(peer) {
             return None;
         }
         let phase = Phase::AboutOperation { to, tag, note };
@@ -212,7 +212,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Note::Poison { failed, .. } => failed.is_none_or(is_member),
             Note::Inquiry { .. } => true,
         };
-        if channel.members.peer(source) != Some(from) || !channel.is_collective() || !names_member {
+        if channel.members.peer(source) != Some(from) || !channel.has_operations() || !names_member {
             mend_base::reach!("pml.operations: garbage");
             return self.garbage(from);
         }
@@ -321,7 +321,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         };
         if let Phase::Posted(Posted { from: Source::Rank(rank), .. }) = *entry.phase()
             && self.member(entry.channel(), rank) == Some(from)
-            && self.is_collective(key)
+            && self.has_operations(key)
         {
             mend_base::reach!("pml.operations: a receive from a member that does not begin");
             self.end_given_up(key, failed);

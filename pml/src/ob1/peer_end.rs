@@ -69,16 +69,29 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Acknowledges the first `at_most` of them, or all: wildcard receives wait for the other members (Row AK7). Returns how
-    /// many are acknowledged now, never fewer than before. Nothing else depends on it (Row AK8), and it is called for
-    /// point-to-point contexts alone.
+    /// many are acknowledged now, never fewer than before. Nothing else depends on it (Row AK8). A collective
+    /// context stays broken; that of an intercommunicator, which has the members of both groups, counts the acknowledgements.
     pub fn acknowledge(&mut self, on: Channel, at_most: Option<u32>, ends: &Ends) -> u32 {
         let Some(channel) = self.channels.get_mut(on.0) else { return 0 };
-        debug_assert!(channel.is_point_to_point(), "a collective context stays broken");
         let acknowledged = channel.members.acknowledge(at_most, ends);
         if self.update_losses(on.0, ends) {
             self.match_uncovered(on.0);
         }
         acknowledged
+    }
+
+    /// Acknowledges on a channel what is acknowledged on another one, which has its members and others: on the channel to the remote group
+    /// of an intercommunicator what is acknowledged of both groups (Row AK9).
+    pub fn acknowledge_as(&mut self, on: Channel, other: Channel, ends: &Ends) {
+        let Some(passed) = self.channels.get(other.0).map(|other| other.members.passed_failures()) else {
+            return;
+        };
+        if let Some(channel) = self.channels.get_mut(on.0) {
+            channel.members.acknowledge_before(passed, ends);
+        }
+        if self.update_losses(on.0, ends) {
+            self.match_uncovered(on.0);
+        }
     }
 
     /// The first member that failed, if it broke this channel: a collective context.

@@ -93,6 +93,14 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(self.peers.link(peer)?.endpoint)
     }
 
+    /// What a posted receive admits, for reports. `None`: the request is no posted receive.
+    pub fn admits(&self, request: Request) -> Option<(Source, TagSelector)> {
+        match *self.requests.get(request.0)?.phase() {
+            Phase::Posted(Posted { from, tag, .. }) => Some((from, tag)),
+            _ => None,
+        }
+    }
+
     /// Where the message of a posted receive that names its sender will come.
     pub fn awaited_from(&self, request: Request) -> Option<E> {
         let entry = self.requests.get(request.0)?;

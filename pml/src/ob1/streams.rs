@@ -202,7 +202,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.streams: cancelled, and the rest is dropped");
         }
         let Some(request) = cancelled.request else { return };
-        if self.is_collective(request) {
+        if self.has_operations(request) {
             self.await_poison(request);
         } else if cancelled.untouched && self.is_point_to_point(request) {
             self.match_anew(request);
@@ -232,9 +232,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.end(request, Err(error));
     }
 
-    pub(super) fn is_collective(&self, request: Key) -> bool {
+    pub(super) fn has_operations(&self, request: Key) -> bool {
         let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
-        channel.is_some_and(|channel| channel.is_collective())
+        channel.is_some_and(|channel| channel.has_operations())
     }
 
     fn is_point_to_point(&self, request: Key) -> bool {

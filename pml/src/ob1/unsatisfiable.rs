@@ -13,7 +13,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The error of a wildcard receive or probe on this channel, if no member can send any more.
     pub fn unsatisfiable(&self, on: Channel, ends: &Ends) -> Option<Error> {
         let channel = self.channels.get(on.0).filter(|channel| channel.members.all_others_ended())?;
-        if channel.has_own_message_under_way() || self.queues_one_to_itself(on.0, channel.members.me()) {
+        let queues_one = channel.members.own().is_some_and(|own| self.queues_one_to_itself(on.0, own));
+        if channel.has_own_message_under_way() || queues_one {
             mend_base::reach!("pml.end: all others have ended, but our own message is under way");
             return None;
         }

@@ -4,11 +4,11 @@
 
 use super::network::{Cut, Network, coded};
 use super::records::Record;
-use super::{Agreement, Body, Contribution, Decision, Message, Op, Output};
+use super::{Agreement, AgreementId, Body, Contribution, Decision, Expected, Message, Op, Output};
 use crate::protocol::Protocol;
 use crate::ranks::{Ranks, SetHash};
 use crate::tree::Shape;
-use mend_base::{Random, Rank};
+use mend_base::{Identity, Peer, Random, Rank};
 
 const OP: Op = Op::Sum;
 
@@ -81,6 +81,11 @@ impl Network {
         self.deliver(Rank(last), Rank(0), Some(Cut { sends, returns: true }));
         self.fail(Rank(0), nothing);
     }
+}
+
+/// An agreement of another communicator.
+fn listed(number: u32) -> AgreementId {
+    AgreementId { communicator: Identity { creator: Peer(1), number }, sequence: 7 }
 }
 
 /// The value of an agreement in which these are counted.
@@ -168,6 +173,7 @@ fn when_all_informed_members_have_failed_the_survivors_decide_again() {
     assert_eq!(net.only_decision(1).failed, set(&[0, 2]));
 }
 
+// Row AG14
 #[test]
 fn in_uniform_mode_nobody_returns_what_the_survivors_might_decide_anew() {
     //
@@ -182,6 +188,7 @@ fn in_uniform_mode_nobody_returns_what_the_survivors_might_decide_anew() {
     assert_eq!(net.only_decision(1).value, sum(&[1, 3, 4, 5, 6]));
 }
 
+// Row AG14
 #[test]
 fn in_uniform_mode_the_survivors_return_what_a_failed_member_has_returned() {
     // every way in which the release can get lost.
@@ -411,7 +418,7 @@ fn a_member_that_left_without_taking_part_is_missing_in_the_decision() {
 
 #[test]
 fn sequence_numbers_wrap_around() {
-    // the decision is asked for on both sides of the wrap.
+    // Row AG12, X-6.12: the decision is asked for on both sides of the wrap.
     for first in [u32::MAX - 1, u32::MAX] {
         let mut net = Network::at(first, 7, Shape::Binary);
         net.contribute(0..7, contribution);
@@ -467,7 +474,7 @@ fn failures_of_a_decision_count_only_with_the_decision() {
     let mut member = Agreement::new(Rank(2), 16, Shape::Chain);
     let mut out = Output::new();
     member.start(contribution(2), &mut out);
-    let up = Body::Up(super::Aggregate { value: 0, acknowledged: None, departed: false });
+    let up = Body::Up(super::Aggregate { value: 0, acknowledged: None, departed: false, crossed: false });
     member.on_message(Rank(3), Message { sequence: 0, body: up }, &mut out);
     out.sends.clear();
     let announce = |rank| Body::Failures { ranks: [Some(Rank(rank)), None, None, None], decided: true };
@@ -478,6 +485,7 @@ fn failures_of_a_decision_count_only_with_the_decision() {
         failed: set(&[0]).hash(),
         acknowledged: true,
         departed: false,
+        crossed: false,
         released: true,
     };
     member.on_message(Rank(1), Message { sequence: 0, body: Body::Down(down) }, &mut out);
@@ -512,6 +520,70 @@ fn many_failures_take_several_messages() {
 }
 
 #[test]
+fn a_contribution_in_absentia_marks_the_decision_of_all_members() {
+    for (absent, of) in [(0, contribution as fn(u32) -> Contribution), (1, contribution), (6, uniform)] {
+        let mut net = binary(7);
+        net.contribute((0..7).filter(|&rank| rank != absent), of);
+        net.settle();
+        assert!((0..7).all(|rank| !net.has_returned(rank)));
+        net.contribute_in_absentia(absent, of(absent), &[listed(2), listed(1)]);
+        net.finish();
+        let expected = Some(vec![listed(1), listed(2)]);
+        assert!((0..7).all(|rank| net.only_decision(rank).crossed == expected), "{absent}");
+        net.contribute(0..7, of);
+        net.finish();
+        assert!((0..7).all(|rank| net.decisions(Rank(rank))[1].crossed.is_none()), "the next one is good");
+    }
+}
+
+#[test]
+fn the_mark_and_its_list_survive_the_root_and_members_that_are_one_ahead() {
+    // The root decides, informs 2 alone and fails; 2 and those below it go on, and contribute in absentia to the next agreement.
+    let mut net = binary(7);
+    net.contribute([0, 2, 3, 4, 5, 6], contribution);
+    net.contribute_in_absentia(1, contribution(1), &[listed(1)]);
+    net.gather_all_but(1);
+    net.arrive(&[(1, 0)]);
+    net.fail(Rank(0), |to, length| if to == Rank(1) { length } else { 0 });
+    net.arrive(&[(0, 2), (2, 5), (2, 6)]);
+    net.contribute_in_absentia(5, contribution(5), &[listed(2)]);
+    net.contribute([6, 2], contribution);
+    net.news(2, &[0]);
+    net.news(1, &[0]);
+    net.settle();
+    assert!(
+        [1, 2, 3, 4, 5, 6].iter().all(|&rank| net.decisions(Rank(rank))[0].crossed == Some(vec![listed(1)]))
+    );
+    net.contribute([1, 3, 4], contribution);
+    net.finish();
+    assert!(
+        [1, 2, 3, 4, 5, 6].iter().all(|&rank| net.decisions(Rank(rank))[1].crossed == Some(vec![listed(2)]))
+    );
+}
+
+#[test]
+fn a_member_knows_for_whom_it_waits_and_who_waits_for_it() {
+    let mut net = binary(7);
+    let awaited = |net: &Network, rank: u32| {
+        let mut ranks = Vec::new();
+        net.member(Rank(rank)).awaited(&mut |rank| ranks.push(rank.0));
+        ranks
+    };
+    let expected = |net: &Network, rank: u32, by: u32| net.member(Rank(rank)).expected_by(Rank(by), 0);
+    net.contribute([0, 1, 3, 4, 5], contribution);
+    assert_eq!((awaited(&net, 0), awaited(&net, 1), awaited(&net, 2)), (vec![1, 2], vec![3, 4], vec![]));
+    net.settle();
+    assert_eq!((awaited(&net, 0), awaited(&net, 1), awaited(&net, 5)), (vec![2], vec![0], vec![2]));
+    assert_eq!((expected(&net, 2, 0), expected(&net, 6, 2)), (Expected::Start, Expected::Start));
+    assert_eq!(expected(&net, 1, 0), Expected::Nothing, "it has sent up");
+    assert_eq!((expected(&net, 1, 3), expected(&net, 0, 1)), (Expected::End, Expected::End));
+    assert_eq!(net.member(Rank(2)).expected_by(Rank(0), 1), Expected::Nothing, "another agreement");
+    net.contribute([2, 6], contribution);
+    net.finish();
+    assert_eq!((awaited(&net, 0), expected(&net, 2, 0)), (vec![], Expected::Nothing));
+}
+
+#[test]
 fn no_message_and_no_order_of_events_makes_a_member_panic() {
     let mut random = Random(4);
     let mut passed = 0;
@@ -526,14 +598,21 @@ fn no_message_and_no_order_of_events_makes_a_member_panic() {
             let (decided, acknowledged, departed, released, is_uniform) =
                 (flag(), flag(), flag(), flag(), flag());
             let ranks: [Option<Rank>; 4] = std::array::from_fn(|_| Some(rank(&mut random)));
-            let body = match random.below(6) {
-                0 | 1 => Body::Up(super::Aggregate { value: random.bits(), acknowledged: None, departed }),
+            let body = match random.below(7) {
+                0 | 1 => Body::Up(super::Aggregate {
+                    value: random.bits(),
+                    acknowledged: None,
+                    departed,
+                    crossed: random.once_in(2),
+                }),
                 2 => {
                     let failed = if decided { SetHash::default() } else { hash(&mut random) };
-                    Body::Down(super::Down { value: 0, failed, acknowledged, departed, released })
+                    let crossed = random.once_in(2);
+                    Body::Down(super::Down { value: 0, failed, acknowledged, departed, crossed, released })
                 }
                 3 => Body::Confirm,
                 4 => Body::Request,
+                5 => Body::Listed { agreement: listed(random.below(20) as u32), decided },
                 _ => Body::Failures { ranks, decided },
             };
             let from = rank(&mut random);
@@ -542,13 +621,17 @@ fn no_message_and_no_order_of_events_makes_a_member_panic() {
                 1 => member.on_departure(from, &mut out),
                 2 => {
                     let failed = ranks.into_iter().flatten().collect();
-                    let decision = Decision { value: 0, failed, acknowledged, departed };
+                    let decision = Decision { value: 0, failed, acknowledged, departed, crossed: None };
                     _ = member.take_recall();
                     member.on_recalled(member.sequence(), Some(decision), &mut out);
                 }
                 3..13 if !member.is_running() => {
                     let contribution = if is_uniform { uniform(0) } else { contribution(0) };
-                    member.start(contribution, &mut out);
+                    if random.once_in(4) {
+                        member.contribute_in_absentia(contribution, &[listed(0)], &mut out);
+                    } else {
+                        member.start(contribution, &mut out);
+                    }
                 }
                 _ => {
                     let sequence = member.sequence().wrapping_add(random.below(4) as u32).wrapping_sub(2);

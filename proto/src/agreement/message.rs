@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The messages of an agreement. The owner adds the communicator and the sender.
 
+use super::crossed::AgreementId;
 use super::value::Aggregate;
 use crate::ranks::{Ranks, SetHash};
 use mend_base::{Rank, Reader, Wire, Writer};
@@ -33,6 +34,13 @@ pub enum Body {
         /// Whether they belong to a `Down`, which makes them part of the decision.
         decided: bool,
     },
+    /// An agreement of a proven cycle. The list precedes each `Up` and `Down` that carries the mark `crossed`.
+    Listed {
+        /// The agreement.
+        agreement: AgreementId,
+        /// Whether it belongs to a `Down`.
+        decided: bool,
+    },
 }
 
 /// A decision, without its failed members.
@@ -46,6 +54,8 @@ pub struct Down {
     pub acknowledged: bool,
     /// `Decision::departed`.
     pub departed: bool,
+    /// Whether a member has contributed in absentia.
+    pub crossed: bool,
     /// Whether the receiver may return it. If not, it stores the decision, and waits until everybody has.
     pub released: bool,
 }
@@ -67,11 +77,12 @@ impl Wire for Message {
     fn write(&self, out: &mut Writer<'_>) {
         let kind = match &self.body {
             Body::Up(up) => {
-                UP | flag(FLAG_DEPARTED, up.departed) | flag(FLAG_EQUAL, up.acknowledged.is_some())
+                let flags = flag(FLAG_DEPARTED, up.departed) | flag(FLAG_EQUAL, up.acknowledged.is_some());
+                UP | flags | flag(FLAG_CROSSED, up.crossed)
             }
             Body::Down(down) => {
                 let flags = flag(FLAG_DEPARTED, down.departed) | flag(FLAG_EQUAL, down.acknowledged);
-                DOWN | flags | flag(FLAG_RELEASED, down.released)
+                DOWN | flags | flag(FLAG_RELEASED, down.released) | flag(FLAG_CROSSED, down.crossed)
             }
             Body::Confirm => CONFIRM,
             Body::Request => REQUEST,
@@ -79,6 +90,7 @@ impl Wire for Message {
                 let count = ranks.iter().flatten().count() as u8;
                 (if *decided { DECIDED } else { FAILURES }) | count << FLAG_DEPARTED.trailing_zeros()
             }
+            Body::Listed { decided, .. } => LISTED | flag(FLAG_DECIDED, *decided),
         };
         out.u8(kind);
         out.u32(self.sequence);
@@ -95,6 +107,7 @@ impl Wire for Message {
             }
             Body::Confirm | Body::Request => {}
             Body::Failures { ranks, .. } => ranks.iter().flatten().for_each(|rank| out.u32(rank.0)),
+            Body::Listed { agreement, .. } => agreement.write(out),
         }
     }
 
@@ -106,15 +119,24 @@ impl Wire for Message {
             UP if flags & FLAG_RELEASED == 0 => {
                 let value = from.u64()?;
                 let acknowledged = if has(FLAG_EQUAL) { Some(SetHash(from.u64()?)) } else { None };
-                Body::Up(Aggregate { value, acknowledged, departed: has(FLAG_DEPARTED) })
+                Body::Up(Aggregate {
+                    value,
+                    acknowledged,
+                    departed: has(FLAG_DEPARTED),
+                    crossed: has(FLAG_CROSSED),
+                })
             }
             DOWN => Body::Down(Down {
                 value: from.u64()?,
                 failed: SetHash(from.u64()?),
                 acknowledged: has(FLAG_EQUAL),
                 departed: has(FLAG_DEPARTED),
+                crossed: has(FLAG_CROSSED),
                 released: has(FLAG_RELEASED),
             }),
+            LISTED if flags & !FLAG_DECIDED == 0 => {
+                Body::Listed { agreement: AgreementId::read(from)?, decided: has(FLAG_DECIDED) }
+            }
             CONFIRM if flags == 0 => Body::Confirm,
             REQUEST if flags == 0 => Body::Request,
             kind @ (FAILURES | DECIDED) => {
@@ -140,22 +162,26 @@ pub const FAILURES_MAX: usize = 4;
 
 /// The bits of the first byte that tell the kind. In lists of failures the other bits are their number, else flags.
 const KINDS: u8 = 0x07;
-const FLAGS: u8 = FLAG_DEPARTED | FLAG_EQUAL | FLAG_RELEASED;
+const FLAGS: u8 = FLAG_DEPARTED | FLAG_EQUAL | FLAG_RELEASED | FLAG_CROSSED;
 const UP: u8 = 1;
 const DOWN: u8 = 2;
 const CONFIRM: u8 = 3;
 const REQUEST: u8 = 4;
 const FAILURES: u8 = 5;
 const DECIDED: u8 = 6;
+const LISTED: u8 = 7;
 const FLAG_DEPARTED: u8 = 0x08;
 const FLAG_EQUAL: u8 = 0x10;
+/// Of a listed agreement.
+const FLAG_DECIDED: u8 = 0x08;
 const FLAG_RELEASED: u8 = 0x20;
+const FLAG_CROSSED: u8 = 0x40;
 
 #[cfg(test)]
 mod tests {
-    use super::{Aggregate, Body, Down, Message};
+    use super::{Aggregate, AgreementId, Body, Down, Message};
     use crate::ranks::SetHash;
-    use mend_base::{Random, Rank, Reader, Wire, Writer};
+    use mend_base::{Identity, Peer, Random, Rank, Reader, Wire, Writer};
 
     fn bytes(message: &Message) -> Vec<u8> {
         let mut bytes = [0; Message::BYTES_MAX];
@@ -171,14 +197,18 @@ mod tests {
 
     #[test]
     fn every_message_is_read_as_it_was_written() {
-        let mut bodies = vec![Body::Confirm, Body::Request];
-        for flags in 0..8 {
+        let communicator = Identity { creator: Peer(u64::MAX), number: 3 };
+        let agreement = AgreementId { communicator, sequence: u32::MAX };
+        let listed = |decided| Body::Listed { agreement, decided };
+        let mut bodies = vec![Body::Confirm, Body::Request, listed(false), listed(true)];
+        for flags in 0..16 {
             let has = |bit: u8| flags & bit != 0;
-            let (departed, acknowledged) = (has(1), has(2));
+            let (departed, acknowledged, crossed) = (has(1), has(2), has(8));
             let hash = acknowledged.then_some(SetHash(u64::MAX));
-            bodies.push(Body::Up(Aggregate { value: 1 << 63, acknowledged: hash, departed }));
+            bodies.push(Body::Up(Aggregate { value: 1 << 63, acknowledged: hash, departed, crossed }));
             let failed = SetHash(9);
-            bodies.push(Body::Down(Down { value: 7, failed, acknowledged, departed, released: has(4) }));
+            let released = has(4);
+            bodies.push(Body::Down(Down { value: 7, failed, acknowledged, departed, crossed, released }));
         }
         for count in 1..=4 {
             for decided in [false, true] {

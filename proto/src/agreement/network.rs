@@ -2,7 +2,7 @@
 //! The members of a communicator, the channels between them and a node daemon, for the tests of agreements. Each decision that
 //! a member returns is checked at that moment.
 
-use super::{Agreement, Contribution, Decision, Message, Op, Output};
+use super::{Agreement, AgreementId, Contribution, Decision, Message, Op, Output};
 use crate::protocol::Protocol;
 use crate::ranks::{Ranks, SetHash};
 use crate::tree::Shape;
@@ -104,6 +104,16 @@ impl Network {
     pub(super) fn start(&mut self, rank: Rank, contribution: Contribution, cut: Option<Cut>) {
         self.contributions[rank.index()].push(contribution);
         self.act(rank, cut, |member, out| member.start(contribution, out));
+    }
+
+    pub(super) fn contribute_in_absentia(
+        &mut self,
+        rank: u32,
+        contribution: Contribution,
+        cycle: &[AgreementId],
+    ) {
+        self.contributions[rank as usize].push(contribution);
+        self.act(Rank(rank), None, |member, out| member.contribute_in_absentia(contribution, cycle, out));
     }
 
     /// The next message from one member arrives at another.

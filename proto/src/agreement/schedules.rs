@@ -3,10 +3,10 @@
 //! moments, and hear of it late and in different orders. One seed is one schedule.
 
 use super::network::{Cut, Life, Network, coded};
-use super::{Contribution, Op};
+use super::{AgreementId, Contribution, Op};
 use crate::ranks::SetHash;
 use crate::tree::Shape;
-use mend_base::{Random, Rank};
+use mend_base::{Identity, Peer, Random, Rank};
 
 const SHAPES: [Shape; 5] =
     [Shape::Chain, Shape::Binary, Shape::Nomial(2), Shape::Nomial(4), Shape::Nomial(8)];
@@ -29,6 +29,8 @@ struct Schedule {
     loses: bool,
     /// Whether a member that returns is likely to fail or depart at once.
     ends_on_return: bool,
+    /// Whether members contribute in absentia.
+    crosses: bool,
 }
 
 impl Schedule {
@@ -56,6 +58,7 @@ impl Schedule {
             slow,
             loses,
             ends_on_return,
+            crosses: false,
         }
     }
 
@@ -98,7 +101,13 @@ impl Schedule {
             0 => {
                 self.idle.swap_remove(at);
                 let contribution = self.contribution(rank);
-                self.network.start(rank, contribution, cut);
+                if self.crosses && cut.is_none() && self.random.once_in(8) {
+                    let communicator = Identity { creator: Peer(9), number: self.random.below(3) as u32 };
+                    let cycle = [AgreementId { communicator, sequence: 0 }];
+                    self.network.contribute_in_absentia(rank.0, contribution, &cycle);
+                } else {
+                    self.network.start(rank, contribution, cut);
+                }
             }
             1 => {
                 let from = network.busy[at].0;
@@ -179,7 +188,8 @@ fn run(seed: u64) -> Network {
     let size = 1 + random.below(16) as u32;
     let fails = random.below(u64::from(size) + 1);
     let departs = if random.once_in(3) { random.below(u64::from(size)) } else { 0 };
-    Schedule::new(seed, size, fails, departs).run()
+    let crosses = random.once_in(4);
+    Schedule { crosses, ..Schedule::new(seed, size, fails, departs) }.run()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What members contribute to an agreement, and how contributions are combined.
 
+use super::crossed::AgreementId;
 use crate::ranks::{Ranks, SetHash};
 
 /// How the values of the contributions are combined. All members give the same.
@@ -78,18 +79,21 @@ pub struct Aggregate {
     pub acknowledged: Option<SetHash>,
     /// Whether a member is missing because it had left MPI.
     pub departed: bool,
+    /// Whether a member has contributed in absentia.
+    pub crossed: bool,
 }
 
 impl Aggregate {
-    pub(super) fn new(contribution: &Contribution, departed: bool) -> Self {
+    pub(super) fn new(contribution: &Contribution, departed: bool, crossed: bool) -> Self {
         let value = contribution.op.of_one(contribution.value);
-        Aggregate { value, acknowledged: Some(contribution.acknowledged), departed }
+        Aggregate { value, acknowledged: Some(contribution.acknowledged), departed, crossed }
     }
 
     pub(super) fn add(&mut self, op: Op, other: &Aggregate) {
         self.value = op.combine(self.value, other.value);
         self.acknowledged = self.acknowledged.filter(|_| self.acknowledged == other.acknowledged);
         self.departed |= other.departed;
+        self.crossed |= other.crossed;
     }
 }
 
@@ -105,6 +109,9 @@ pub struct Decision {
     pub acknowledged: bool,
     /// Whether a member left MPI without taking part.
     pub departed: bool,
+    /// The agreements, this one among them, that waited for each other in a cycle, if a member has contributed in absentia. Then the
+    /// value means nothing.
+    pub crossed: Option<Vec<AgreementId>>,
 }
 
 #[cfg(test)]
@@ -116,7 +123,7 @@ mod tests {
         let of_one = |&value: &i64| {
             let contribution =
                 Contribution { value: value as u64, op, acknowledged: SetHash(1), uniform: false };
-            Aggregate::new(&contribution, false)
+            Aggregate::new(&contribution, false, false)
         };
         let mut aggregates = values.iter().map(of_one);
         let mut whole = aggregates.next().unwrap();
@@ -141,8 +148,12 @@ mod tests {
 
     #[test]
     fn acknowledged_sets_that_differ_once_differ_for_ever() {
-        let one =
-            |hash: Option<u64>| Aggregate { value: 0, acknowledged: hash.map(SetHash), departed: false };
+        let one = |hash: Option<u64>| Aggregate {
+            value: 0,
+            acknowledged: hash.map(SetHash),
+            departed: false,
+            crossed: false,
+        };
         let mut whole = one(Some(1));
         for (other, expected) in [(Some(1), Some(1)), (Some(2), None), (Some(1), None), (None, None)] {
             whole.add(Op::And, &one(other));

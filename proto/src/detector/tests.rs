@@ -403,6 +403,23 @@ fn a_beat_that_arrives_after_the_declaration_counts_no_more() {
     assert!(out.sends.is_empty());
 }
 
+/// A beat that was sent at the end of the lease before may still be on its way: the margin is longer than that.
+#[test]
+fn an_observer_declares_after_span_and_margin_of_silence_and_not_before() {
+    let mut observer = member(1, 2, ALONE);
+    let silent = LEASE.span + LEASE.margin;
+    let mut out = Output::new();
+    while let Some(due) = observer.next_timeout().filter(|&due| due < after(silent)) {
+        observer.on_timeout(due, &mut out);
+        // Its own lease is not the matter here.
+        observer.on_message(due, Rank(0), Message::Confirm(due), &mut out);
+    }
+    let expired = |out: &Output| out.outcomes.iter().filter(|o| **o == Outcome::Expired(Rank(0))).count();
+    assert_eq!(expired(&out), 0);
+    observer.on_timeout(after(silent), &mut out);
+    assert_eq!(expired(&out), 1);
+}
+
 //
 #[test]
 fn a_member_that_hears_of_its_own_failure_fences_itself() {

@@ -5,14 +5,14 @@ use mend_base::{ContextId, PeerIndex};
 use std::collections::BTreeSet;
 
 /// The context ids of this process. `T` is what an id stands for.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Contexts<T> {
     entries: Vec<ContextEntry<T>>,
     free: Vec<u16>,
     ids: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum ContextEntry<T> {
     Free,
     /// `announced`: the peers that may send with this id.

@@ -8,7 +8,7 @@ use super::retired::RetiredNames;
 use mend_base::{ContextKind, PeerIndex};
 
 /// Why a name is retired.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Retirement {
     /// It was open, and was closed.
     Closed,
@@ -22,7 +22,7 @@ pub enum Retirement {
 ///
 /// The caller bounds the number of early messages: it counts them with the unexpected messages of the same sender. So a linear search is
 /// sufficient here.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct EarlyMessages<M> {
     /// The early messages, in the order of arrival.
     waiting: Vec<EarlyMessage<M>>,
@@ -33,7 +33,7 @@ pub struct EarlyMessages<M> {
     never_opened: RetiredNames,
 }
 
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct EarlyMessage<M> {
     name: ContextName,
     from: PeerIndex,
@@ -62,14 +62,14 @@ impl<M> EarlyMessages<M> {
         self.retired.contains(name)
     }
 
-    /// Why `name` is retired, if it is. A creation context is never revoked: it is closed with a communicator that was.
+    /// Why `name` is retired, if it is. A context for creations or agreements is never revoked: it is closed with a communicator that was.
     pub fn retirement(&self, name: ContextName) -> Option<Retirement> {
         if !self.retired.contains(name) {
             return None;
         }
         Some(if self.never_opened.contains(name) {
             Retirement::NeverOpened
-        } else if name.context_kind != ContextKind::Creation && self.revoked.contains(name) {
+        } else if self.revoked.contains(name) && is_revocable(name.context_kind) {
             Retirement::Revoked
         } else {
             Retirement::Closed
@@ -95,8 +95,8 @@ impl<M> EarlyMessages<M> {
         early.map(|early| (early.from, early.message)).collect()
     }
 
-    /// Retires `name`. Returns its early messages, which the caller refuses. The creation context of a communicator is retired with its
-    /// point-to-point context, whether it was opened or not.
+    /// Retires `name`. Returns its early messages, which the caller refuses. The contexts for creations and agreements of a communicator
+    /// are retired with its point-to-point context, whether they were opened or not.
     pub fn retire(&mut self, name: ContextName, why: Retirement) -> Vec<(PeerIndex, M)> {
         self.retired.add(name);
         match why {
@@ -125,6 +125,14 @@ impl<M> EarlyMessages<M> {
     /// The memory of the retired names, in words up to a constant factor.
     pub fn retired_words(&self) -> usize {
         self.retired.words() + self.revoked.words() + self.never_opened.words()
+    }
+}
+
+/// Whether a revocation of the communicator revokes its contexts of this kind.
+fn is_revocable(context_kind: ContextKind) -> bool {
+    match context_kind {
+        ContextKind::PointToPoint | ContextKind::Collective => true,
+        ContextKind::Creation | ContextKind::Agreement => false,
     }
 }
 
@@ -168,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn a_retired_name_has_its_reason_and_a_creation_context_is_retired_with_its_communicator() {
-        use ContextKind::{Collective, Creation, PointToPoint};
+    fn a_retired_name_has_its_reason_and_contexts_that_open_late_are_retired_with_their_communicator() {
+        use ContextKind::{Agreement, Collective, Creation, PointToPoint};
         let mut early_messages = EarlyMessages::<()>::new();
         for (number, why) in [(1, Retirement::Closed), (2, Retirement::Revoked), (3, Retirement::NeverOpened)]
         {
@@ -178,8 +186,10 @@ mod tests {
                 early_messages.retire(name(number, context_kind), why);
                 assert_eq!(early_messages.retirement(name(number, context_kind)), Some(why));
             }
-            let of_creation = if why == Retirement::Revoked { Retirement::Closed } else { why };
-            assert_eq!(early_messages.retirement(name(number, Creation)), Some(of_creation));
+            let unrevoked = if why == Retirement::Revoked { Retirement::Closed } else { why };
+            for context_kind in [Creation, Agreement] {
+                assert_eq!(early_messages.retirement(name(number, context_kind)), Some(unrevoked));
+            }
         }
         assert_eq!(early_messages.retirement(name(4, Creation)), None);
     }

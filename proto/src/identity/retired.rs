@@ -20,7 +20,7 @@ use mend_base::{ContextKind, Peer};
 use std::collections::BTreeMap;
 
 /// The retired names.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(super) struct RetiredNames {
     by_creator: BTreeMap<Peer, Numbers>,
 }
@@ -41,18 +41,18 @@ impl RetiredNames {
 }
 
 /// The number of a name in the set. The point-to-point and the collective context of a communicator are retired together, so they have
-/// adjacent numbers. The creation context is opened for few communicators, so a number of its own would be a gap in almost all of them:
-/// it has the number of the point-to-point context.
+/// adjacent numbers. The contexts of creations and agreements are opened for few communicators, so numbers of their own would be gaps in
+/// almost all of them: they have the number of the point-to-point context.
 fn number(name: ContextName) -> u64 {
     let is_collective = match name.context_kind {
-        ContextKind::PointToPoint | ContextKind::Creation => false,
+        ContextKind::PointToPoint | ContextKind::Creation | ContextKind::Agreement => false,
         ContextKind::Collective => true,
     };
     u64::from(name.identity.number) << 1 | u64::from(is_collective)
 }
 
 /// A set of numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Numbers {
     /// The words of 64 numbers that are all in the set.
     full: Intervals,
@@ -81,7 +81,7 @@ impl Numbers {
 }
 
 /// A set of numbers, as intervals in order with a gap between any two.
-#[derive(Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Intervals(Vec<(u64, u64)>);
 
 impl Intervals {

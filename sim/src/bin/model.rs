@@ -37,6 +37,8 @@ fn main() -> ExitCode {
 }
 
 const LEFT_OUT: &str = "Left out: more members, crashes and rounds than each line says, and with the probability that it ends \
-    with (confusion) states whose hash is that of another one. No reduction by symmetry or order.";
+    with (confusion) states whose hash is that of another one. No reduction by order. By symmetry only: members that revoke are numbered \
+    in their order, where all members are neighbours. 'Sent with each event': several events in one turn of progress. Communicators that \
+    four members free.";
 const SAFETY: u8 = 10;
 const LIVENESS: u8 = 11;

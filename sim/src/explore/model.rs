@@ -31,6 +31,23 @@ pub trait Model: Sized {
         0
     }
 
+    /// The number of channels from one member to another, at most [`STREAMS_MAX`](super::STREAMS_MAX). There is no order between messages of
+    /// different channels.
+    fn streams(&self) -> usize {
+        1
+    }
+
+    /// The number of the channel of a message.
+    fn stream(&self, _message: &MessageOf<Self>) -> usize {
+        0
+    }
+
+    /// Whether the news of a crash may overtake messages of the dead: these arrive later, or a suffix of them is lost. Otherwise what
+    /// has not arrived by then is lost.
+    fn news_overtakes(&self) -> bool {
+        false
+    }
+
     /// A member at the start.
     fn start(&self, rank: Rank) -> (Self::Machine, Self::Owner);
 

@@ -3,7 +3,7 @@
 //! once each; and what an event does to one member is computed once, and looked up from then on.
 
 use super::fingerprints::{NumberMap, fingerprint};
-use super::model::{Effects, MemberOf, MessageOf, Model, OutcomeOf, Status, View};
+use super::model::{Effects, Member, MemberOf, MessageOf, Model, OutcomeOf, Status, View};
 use mend_base::Rank;
 use mend_proto::protocol::Protocol;
 use std::cell::RefCell;
@@ -14,19 +14,23 @@ use std::rc::Rc;
 
 /// The most members of a model.
 pub const SIZE_MAX: usize = 6;
+/// The most channels from one member to another.
+pub const STREAMS_MAX: usize = 2;
 
-/// One state: numbers of members and of the contents of channels (row: sender).
+/// One state: numbers of members and of the contents of channels (by stream; row: sender).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
     pub(super) members: [u32; SIZE_MAX],
-    channels: [[u32; SIZE_MAX]; SIZE_MAX],
+    channels: [[[u32; SIZE_MAX]; SIZE_MAX]; STREAMS_MAX],
 }
 
 /// What happens next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
     /// The first message of a channel arrives.
-    Arrival { from: u8, at: u8 },
+    Arrival { from: u8, at: u8, stream: u8 },
+    /// What the dead have sent to a member and has not arrived is lost.
+    Loss { from: u8, at: u8 },
     /// The end of a member is published at another one.
     End { of: u8, at: u8 },
     /// An owner does something.
@@ -52,7 +56,8 @@ enum Step {
 #[derive(Debug)]
 struct Stepped<M: Model> {
     member: u32,
-    sends: Box<[(u8, u32)]>,
+    /// Receiver, stream and message.
+    sends: Box<[(u8, u8, u32)]>,
     outcomes: Box<[OutcomeOf<M>]>,
 }
 
@@ -88,6 +93,17 @@ pub struct Space<'a, M: Model> {
     commands: RefCell<Numbered<M::Command>>,
     contents: Contents,
     steps: NumberMap<(u32, u64), Rc<Stepped<M>>>,
+}
+
+impl State {
+    /// Whether nothing is on its way from one member to another.
+    fn is_empty(&self, from: usize, to: usize) -> bool {
+        self.channels.iter().all(|stream| stream[from][to] == 0)
+    }
+
+    fn clear(&mut self, from: usize, to: usize) {
+        self.channels.iter_mut().for_each(|stream| stream[from][to] = 0);
+    }
 }
 
 impl<T: Eq + Hash> Numbered<T> {
@@ -176,16 +192,17 @@ impl<'a, M: Model> Space<'a, M> {
         let mut members = [0; SIZE_MAX];
         for (rank, member) in (0..self.model.size()).zip(&mut members) {
             let (machine, owner) = self.model.start(Rank(rank));
-            let start = super::Member { status: Status::Living, told: 0, machine: Some(machine), owner };
+            let start = Member { status: Status::Living, told: 0, machine: Some(machine), owner };
             *member = self.members.number(start);
         }
-        State { members, channels: [[0; SIZE_MAX]; SIZE_MAX] }
+        State { members, channels: [[[0; SIZE_MAX]; SIZE_MAX]; STREAMS_MAX] }
     }
 
     /// The hash of a state.
     pub fn fingerprint(&self, state: &State) -> u64 {
         let size = self.size();
-        let channels = state.channels[..size].iter().flat_map(|row| &row[..size]);
+        let streams = state.channels[..self.model.streams()].iter();
+        let channels = streams.flat_map(|stream| stream[..size].iter().flat_map(|row| &row[..size]));
         fingerprint(state.members[..size].iter().chain(channels).copied())
     }
 
@@ -202,11 +219,11 @@ impl<'a, M: Model> Space<'a, M> {
         for at in living() {
             let told = view.member(Rank(at)).told;
             for from in (0..size).filter(|&from| from != at) {
-                let is_empty = state.channels[from as usize][at as usize] == 0;
+                let is_empty = state.is_empty(from as usize, at as usize);
                 let (from_, at) = (from as u8, at as u8);
-                if !is_empty {
-                    events.push(Event::Arrival { from: from_, at });
-                }
+                let streams = state.channels.iter().zip(0..);
+                let full = streams.filter(|(stream, _)| stream[from as usize][usize::from(at)] != 0);
+                events.extend(full.map(|(_, stream)| Event::Arrival { from: from_, at, stream }));
                 if told & 1 << from == 0
                     && (status(from) == Status::Failed || status(from) == Status::Departed && is_empty)
                 {
@@ -220,6 +237,9 @@ impl<'a, M: Model> Space<'a, M> {
             self.add_commands(rank, &mut commands, events);
         }
         let obligatory = events.len() - before;
+        if self.model.news_overtakes() {
+            self.add_losses(state, events);
+        }
         for rank in living() {
             self.model.choices(&view, Rank(rank), &mut commands);
             self.add_commands(rank, &mut commands, events);
@@ -237,6 +257,16 @@ impl<'a, M: Model> Space<'a, M> {
         obligatory
     }
 
+    /// What the dead have sent may be lost. Before the news of the crash it makes no difference: it may as well not arrive.
+    fn add_losses(&self, state: &State, events: &mut Vec<Event>) {
+        for (at, &member) in state.members[..self.size()].iter().enumerate() {
+            let Member { status: Status::Living, told, .. } = self.member(member) else { continue };
+            let is_left = |from: &usize| told & 1 << from != 0 && !state.is_empty(*from, at);
+            let left = (0..self.size()).filter(is_left);
+            events.extend(left.map(|from| Event::Loss { from: from as u8, at: at as u8 }));
+        }
+    }
+
     fn add_commands(&self, rank: u32, commands: &mut Vec<M::Command>, events: &mut Vec<Event>) {
         let mut numbered = self.commands.borrow_mut();
         let command = |command| Event::Command { at: rank as u8, command: numbered.number(command) };
@@ -246,12 +276,12 @@ impl<'a, M: Model> Space<'a, M> {
     /// The state after an event.
     pub fn after(&mut self, state: &State, event: Event) -> Result<State, Fault> {
         let mut after = state.clone();
-        let (at, step) = self.step_of(&mut after, event);
+        let Some((at, step)) = self.step_of(&mut after, event) else { return Ok(after) };
         let stepped = self.step(state.members[at], at, step)?;
         after.members[at] = stepped.member;
-        for &(to, message) in &stepped.sends {
+        for &(to, stream, message) in &stepped.sends {
             let is_living = self.member(after.members[usize::from(to)]).status == Status::Living;
-            let channel = &mut after.channels[at][usize::from(to)];
+            let channel = &mut after.channels[usize::from(stream)][at][usize::from(to)];
             if is_living {
                 *channel = self.contents.with(*channel, message);
             }
@@ -264,28 +294,35 @@ impl<'a, M: Model> Space<'a, M> {
         Ok(after)
     }
 
-    /// The member that an event concerns, and what the event is to it. Takes from the channels what the event takes.
-    fn step_of(&self, state: &mut State, event: Event) -> (usize, Step) {
-        match event {
-            Event::Arrival { from, at } => {
-                let channel = &mut state.channels[usize::from(from)][usize::from(at)];
+    /// The member that an event concerns, if it concerns one, and what the event is to it. Takes from the channels what the event
+    /// takes.
+    fn step_of(&self, state: &mut State, event: Event) -> Option<(usize, Step)> {
+        Some(match event {
+            Event::Arrival { from, at, stream } => {
+                let channel = &mut state.channels[usize::from(stream)][usize::from(from)][usize::from(at)];
                 let (message, rest) = self.contents.first(*channel);
                 *channel = rest;
                 (usize::from(at), Step::Message { from, message })
             }
+            Event::Loss { from, at } => {
+                state.clear(usize::from(from), usize::from(at));
+                return None;
+            }
             Event::End { of, at } => {
                 let of_ = usize::from(of);
-                state.channels[of_][usize::from(at)] = 0;
+                if !self.model.news_overtakes() {
+                    state.clear(of_, usize::from(at));
+                }
                 let has_failed = self.member(state.members[of_]).status == Status::Failed;
                 (usize::from(at), if has_failed { Step::Failure(of) } else { Step::Departed(of) })
             }
             Event::Command { at, command } => (usize::from(at), Step::Command(command)),
             Event::Crash(rank) | Event::Departure(rank) => {
-                state.channels.iter_mut().for_each(|row| row[usize::from(rank)] = 0);
+                (0..SIZE_MAX).for_each(|from| state.clear(from, usize::from(rank)));
                 let step = if event == Event::Crash(rank) { Step::Crash } else { Step::Departure };
                 (usize::from(rank), step)
             }
-        }
+        })
     }
 
     fn step(&mut self, member: u32, at: usize, step: Step) -> Result<Rc<Stepped<M>>, Fault> {
@@ -306,7 +343,9 @@ impl<'a, M: Model> Space<'a, M> {
             if to.index() >= self.size() || to.index() == at {
                 return Err(Fault::Safety(format!("member {at} sends {message:?} to {}", to.0)));
             }
-            sends.push((to.0 as u8, self.messages.number(message)));
+            let stream = self.model.stream(&message);
+            assert!(stream < self.model.streams(), "a message has one of the channels");
+            sends.push((to.0 as u8, stream as u8, self.messages.number(message)));
         }
         let member = self.members.number(after);
         let stepped = Rc::new(Stepped { member, sends: sends.into(), outcomes: out.outcomes.into() });
@@ -315,7 +354,7 @@ impl<'a, M: Model> Space<'a, M> {
     }
 
     fn change(&self, member: &mut MemberOf<M>, step: Step, out: &mut Effects<M>) {
-        let super::Member { status, told, machine: part, owner } = member;
+        let Member { status, told, machine: part, owner } = member;
         let machine = part.as_mut().expect("a living member has its part");
         match step {
             Step::Message { from, message } => {
@@ -351,14 +390,18 @@ impl<'a, M: Model> Space<'a, M> {
     /// An event of this state in words.
     pub fn words_for(&mut self, state: &State, event: Event) -> String {
         let what = match event {
-            Event::Arrival { from, at } => {
-                let content = state.channels[usize::from(from)][usize::from(at)];
+            Event::Arrival { from, at, stream } => {
+                let content = state.channels[usize::from(stream)][usize::from(from)][usize::from(at)];
                 let message = self.messages.value(self.contents.first(content).0);
                 format!("{at} receives {message:?} from {from}")
             }
+            Event::Loss { from, at } => format!("what is on its way from {from} to {at} is lost"),
             Event::End { of, at } => {
-                let channel = state.channels[usize::from(of)][usize::from(at)];
-                let lost = if channel == 0 { "" } else { "; what was on its way is lost" };
+                let lost = match state.is_empty(usize::from(of), usize::from(at)) {
+                    true => "",
+                    false if self.model.news_overtakes() => "; what is on its way may still arrive",
+                    false => "; what was on its way is lost",
+                };
                 let status = self.member(state.members[usize::from(of)]).status;
                 format!("{at} learns that {of} has {}{lost}", format!("{status:?}").to_lowercase())
             }
@@ -368,9 +411,9 @@ impl<'a, M: Model> Space<'a, M> {
             Event::Crash(rank) => format!("{rank} crashes"),
             Event::Departure(rank) => format!("{rank} leaves MPI"),
         };
-        let (at, step) = self.step_of(&mut state.clone(), event);
+        let Some((at, step)) = self.step_of(&mut state.clone(), event) else { return what };
         let Ok(stepped) = self.step(state.members[at], at, step) else { return what };
-        let sends = stepped.sends.iter().map(|&(to, message)| {
+        let sends = stepped.sends.iter().map(|&(to, _, message)| {
             let message = self.messages.value(message);
             format!("\n        sends {message:?} to {to}")
         });

@@ -2,6 +2,9 @@
 //! The bounds within which the models are checked.
 
 use super::agreements::Agreements;
+use super::identities::Identities;
+use super::shrinks::Shrinks;
+use super::spreads::Spreads;
 use super::votes::Votes;
 use super::{Count, Limits, Model, Violation, check};
 use mend_proto::tree::Shape;
@@ -51,6 +54,26 @@ pub fn small() -> Vec<Check> {
         checks.push(agreement(Agreements { uniform: true, ..agreements }));
         checks.push(agreement(Agreements { departures: 1, ..agreements }));
     }
+    let spreads = Spreads {
+        size: 3,
+        crashes: 2,
+        late: 0,
+        revokers: 1,
+        suspecting: 0,
+        frees: true,
+        overtakes: true,
+        eager: true,
+    };
+    checks.push(spread(Spreads { crashes: 1, ..spreads }));
+    checks.push(spread(Spreads { crashes: 0, late: 1, ..spreads }));
+    checks.push(spread(Spreads { size: 2, crashes: 1, suspecting: 1, eager: false, ..spreads }));
+    checks.push(spread(Spreads { eager: false, frees: false, ..spreads }));
+    checks.push(spread(Spreads { suspecting: 1, frees: false, ..spreads }));
+    checks.push(spread(Spreads { size: 4, crashes: 1, overtakes: false, frees: false, ..spreads }));
+    checks.push(shrink(Shrinks { size: 3, shape: Shape::Nomial(2), shrinks: 2, crashes: 2 }));
+    let identities = Identities { size: 2, crashes: 1, ids: 1, sends: 2, senders: 1 };
+    checks.push(identity(identities));
+    checks.push(identity(Identities { sends: 1, senders: 2, ..identities }));
     checks
 }
 
@@ -84,6 +107,36 @@ pub fn full() -> Vec<Check> {
             checks.push(agreement(Agreements { size: 5, agreements: 1, crashes: 2, ..agreements }));
         }
     }
+    let spreads = Spreads {
+        size: 4,
+        crashes: 3,
+        late: 0,
+        revokers: 1,
+        suspecting: 0,
+        frees: false,
+        overtakes: true,
+        eager: true,
+    };
+    checks.push(spread(spreads));
+    checks.push(spread(Spreads { overtakes: false, ..spreads }));
+    checks.push(spread(Spreads { crashes: 0, revokers: 4, ..spreads }));
+    checks.push(spread(Spreads { crashes: 1, late: 1, ..spreads }));
+    checks.push(spread(Spreads { size: 3, crashes: 2, eager: false, ..spreads }));
+    checks.push(spread(Spreads { size: 3, crashes: 2, eager: false, frees: true, ..spreads }));
+    checks.push(spread(Spreads { size: 3, crashes: 2, revokers: 2, frees: true, ..spreads }));
+    checks.push(spread(Spreads { size: 3, crashes: 2, late: 2, frees: true, ..spreads }));
+    checks.push(spread(Spreads { size: 3, crashes: 2, suspecting: 1, ..spreads }));
+    for shape in SHAPES {
+        checks.push(shrink(Shrinks { size: 4, shape, shrinks: 2, crashes: 3 }));
+        checks.push(shrink(Shrinks { size: 3, shape, shrinks: 3, crashes: 2 }));
+    }
+    let identities = Identities { size: 2, crashes: 1, ids: 1, sends: 3, senders: 2 };
+    checks.push(identity(identities));
+    checks.push(identity(Identities { ids: 2, ..identities }));
+    checks.push(identity(Identities { size: 3, crashes: 2, sends: 1, senders: 1, ..identities }));
+    checks.push(identity(Identities { size: 3, crashes: 2, sends: 2, senders: 1, ..identities }));
+    checks.push(identity(Identities { size: 3, crashes: 2, sends: 1, senders: 2, ..identities }));
+    checks.push(identity(Identities { size: 4, crashes: 3, sends: 1, senders: 1, ..identities }));
     checks
 }
 
@@ -103,6 +156,27 @@ fn agreement(agreements: Agreements) -> Check {
     Check::new(name, agreements)
 }
 
+fn spread(spreads: Spreads) -> Check {
+    let Spreads { size, crashes, late, revokers, suspecting, frees, overtakes, eager } = spreads;
+    let more =
+        [(frees, ", each may free"), (overtakes, ", news may overtake"), (eager, ", sent with each event")];
+    let items = format!("{revokers} may revoke, {suspecting} may suspect, {late} not created");
+    Check::new(format!("spread: {size} members, {crashes} crashes, {items}{}", said(more)), spreads)
+}
+
+fn shrink(shrinks: Shrinks) -> Check {
+    let Shrinks { size, shape, shrinks: number, crashes } = shrinks;
+    Check::new(format!("shrink: {}, {number} in a row", members(size, shape, crashes, 0)), shrinks)
+}
+
+fn identity(identities: Identities) -> Check {
+    let Identities { size, crashes, ids, sends, senders } = identities;
+    let name = format!(
+        "identity: {size} members, {crashes} crashes, 2 communicators, {ids} ids, {senders} send {sends}"
+    );
+    Check::new(name, identities)
+}
+
 fn members(size: u32, shape: Shape, crashes: u32, departures: u32) -> String {
     let shape = match shape {
         Shape::Chain => "chain".to_owned(),
@@ -113,7 +187,7 @@ fn members(size: u32, shape: Shape, crashes: u32, departures: u32) -> String {
     format!("{size} members, {shape}, {crashes} crashes{departures}")
 }
 
-fn said(more: [(bool, &str); 2]) -> String {
+fn said<const N: usize>(more: [(bool, &str); N]) -> String {
     more.into_iter().filter_map(|(is_so, words)| is_so.then_some(words)).collect()
 }
 
@@ -142,5 +216,20 @@ mod tests {
     #[test]
     fn agreements_agree_and_end() {
         check_all("agreement");
+    }
+
+    #[test]
+    fn no_identity_is_used_twice_by_shrinks() {
+        check_all("shrink");
+    }
+
+    #[test]
+    fn no_context_id_is_used_again_while_anybody_may_use_it() {
+        check_all("identity");
+    }
+
+    #[test]
+    fn every_member_gets_every_item_and_parts_end() {
+        check_all("spread");
     }
 }

@@ -2,6 +2,7 @@
 //! The runtime of a simulated process: its connection to the simulated launcher.
 
 use super::Launcher;
+use crate::killer::Point;
 use mend_base::Peer;
 use mend_runtime::daemon_protocol::RankMessage;
 use mend_runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
@@ -39,13 +40,13 @@ impl SimRuntime {
     }
 
     /// To be called once at each call. Returns whether the call has an effect: the process is not dead.
-    fn has_effect(&self) -> bool {
+    fn has_effect(&self, point: Point) -> bool {
         let killer = Rc::clone(&self.launcher.borrow().killer);
-        killer.on_call(self.me())
+        killer.on_call(self.me(), point)
     }
 
     fn send(&mut self, message: RankMessage) {
-        if self.has_effect() {
+        if self.has_effect(Point::Runtime) {
             self.launcher.borrow_mut().send(self.me(), message);
         }
     }
@@ -54,7 +55,7 @@ impl SimRuntime {
     fn send_about(&mut self, peer: Peer, message: RankMessage, answer: Notice) {
         if peer != self.membership.peer {
             self.send(message);
-        } else if self.has_effect() {
+        } else if self.has_effect(Point::Runtime) {
             self.launcher.borrow_mut().process(self.me()).self_notices.push_back(answer);
         }
     }
@@ -99,7 +100,7 @@ impl Runtime for SimRuntime {
     }
 
     fn notice(&mut self) -> Option<Notice> {
-        if !self.has_effect() {
+        if !self.has_effect(Point::Notice) {
             return None;
         }
         let mut launcher = self.launcher.borrow_mut();
@@ -120,7 +121,7 @@ impl Runtime for SimRuntime {
 
     fn finalize(&mut self) {
         // The life word of a dying process is marked already, so it does not leave in order.
-        if self.has_effect() && !self.launcher.borrow().killer.death_has_begun(self.me()) {
+        if self.has_effect(Point::Leave) && !self.launcher.borrow().killer.death_has_begun(self.me()) {
             let mut launcher = self.launcher.borrow_mut();
             launcher.notice_oracle.on_finalize(self.me());
             launcher.send(self.me(), RankMessage::Finalize);

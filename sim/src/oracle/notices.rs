@@ -6,7 +6,7 @@
 //! result with a higher number.
 
 use super::job::{JobOracle, RankEnd};
-use mend_daemon::Rules;
+use mend_daemon::{Muted, Rules};
 use mend_runtime::daemon_protocol::RankMessage;
 use mend_runtime::{Notice, ResultKey};
 use std::collections::{BTreeSet, VecDeque};
@@ -137,6 +137,7 @@ impl NoticeOracle {
             }
             Notice::Recalled { key, result } => notices.on_recalled(rank, *key, result.as_ref()),
             Notice::JobAborted { .. } => panic!("no rank is notified of the end of the job"),
+            Notice::WhereAreYou => panic!("no rank reports a hang"),
         }
     }
 
@@ -146,7 +147,7 @@ impl NoticeOracle {
         let leaver = &self.0[left as usize];
         let causes = &leaver.taken[..leaver.taken_before_finalize];
         let is_unknown = |cause: &&u32| **cause != rank && !self.0[rank as usize].failed.contains(*cause);
-        if let Some(cause) = causes.iter().find(is_unknown).filter(|_| !rules.muted) {
+        if let Some(cause) = causes.iter().find(is_unknown).filter(|_| rules.muted == Muted::None) {
             panic!(
                 "rank {rank} is notified that rank {left} left before it is notified that rank {cause} failed"
             );
@@ -163,7 +164,7 @@ impl NoticeOracle {
                 if end == RankEnd::Left {
                     let notified = notices.left.contains(&peer);
                     assert!(notified, "rank {rank} is never notified that rank {peer} left");
-                } else if !rules.muted && !job_oracle.ends_the_job(peer) {
+                } else if rules.muted == Muted::None && !job_oracle.ends_the_job(peer) {
                     let notified = notices.failed.contains(&peer);
                     assert!(notified, "rank {rank} is never notified that rank {peer} failed");
                 }
@@ -172,7 +173,11 @@ impl NoticeOracle {
             if let Some(peer) = unanswered {
                 panic!("rank {rank} is never notified that its connection to rank {peer} was refused");
             }
-            if let Some(peer) = notices.asked.iter().find(|peer| !job_oracle.ends_the_job(**peer)) {
+            let is_answered = |peer: u32| match rules.muted {
+                Muted::None | Muted::Unasked => !job_oracle.ends_the_job(peer),
+                Muted::All => job_oracle.end_of(peer).is_none_or(|end| end == RankEnd::Left),
+            };
+            if let Some(peer) = notices.asked.iter().find(|peer| is_answered(**peer)) {
                 panic!("rank {rank} asked about rank {peer}, and never gets an answer");
             }
             if let Some((key, _)) = notices.recalls.front() {
@@ -199,7 +204,7 @@ impl RankNotices {
         let ends_the_job = job_oracle.ends_the_job(peer);
         assert!(!ends_the_job, "rank {rank} is notified of the failure that ends the job");
         let asked = self.asked.contains(&peer);
-        let muted = rules.muted && !asked && !self.lookups.contains(&peer);
+        let muted = rules.muted != Muted::None && !asked && !self.lookups.contains(&peer);
         assert!(!muted, "rank {rank} is notified of a failure, and notices are muted");
         let first = self.failed.insert(peer);
         assert!(first || asked, "rank {rank} is notified twice that rank {peer} failed");

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// An active operation.
 pub(super) struct CheckedOperation {
+    /// The name of the MPI call.
+    pub(super) name: &'static str,
     pub(super) operation: Operation<Transports, SimRuntime>,
     /// The buffer and the values that the operation must produce.
     pub(super) expected: Option<(Arc<Buffer>, Vec<i32>)>,
@@ -64,10 +66,20 @@ fn contributions(number: i32, rank: u32, elements: usize) -> Vec<i32> {
 
 /// Starts an operation that all ranks draw alike. Rank and size of `process` are those of the communicator.
 pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOperation {
+    start_drawn(process, comm, number, None)
+}
+
+/// The same for the operation with this index.
+pub(super) fn start_one(process: &Process, comm: CommKey, number: i32, which: u64) -> CheckedOperation {
+    start_drawn(process, comm, number, Some(which))
+}
+
+fn start_drawn(process: &Process, comm: CommKey, number: i32, wanted: Option<u64>) -> CheckedOperation {
     let mut shared_random = process.shared_random.borrow_mut();
     let elements = [0, 1, 3, 50, 700][shared_random.below(5) as usize];
     let root = Rank(shared_random.below(process.size.into()) as u32);
-    let which = shared_random.below(8);
+    let drawn = shared_random.below(8);
+    let which = wanted.unwrap_or(drawn);
     let op = draw_op(&mut shared_random);
     // MPI_IN_PLACE is used by all ranks or by none, in operations where each rank sends (MPI-5.0 §6.8, §6.9.6).
     let in_place = shared_random.below(3) == 0;
@@ -78,7 +90,14 @@ pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOpe
         _ => None,
     };
     let (call, buffer, values) = match which {
-        0 => return CheckedOperation { operation: process.mpi.barrier(comm), expected: None, needed },
+        0 => {
+            return CheckedOperation {
+                name: NAMES[0],
+                operation: process.mpi.barrier(comm),
+                expected: None,
+                needed,
+            };
+        }
         1 => bcast(process, number, elements, root),
         2 => reduce(process, number, elements, op, root),
         3 => allreduce(process, number, elements, op, in_place),
@@ -88,7 +107,30 @@ pub(super) fn start(process: &Process, comm: CommKey, number: i32) -> CheckedOpe
         _ => alltoall(process, number, elements, in_place),
     };
     let (operation, expected) = (process.mpi.collective(comm, call), values.map(|values| (buffer, values)));
-    CheckedOperation { operation, expected, needed }
+    CheckedOperation { name: NAMES[which as usize], operation, expected, needed }
+}
+
+const NAMES: [&str; 8] = [
+    "MPI_Barrier",
+    "MPI_Bcast",
+    "MPI_Reduce",
+    "MPI_Allreduce",
+    "MPI_Gather",
+    "MPI_Scatter",
+    "MPI_Allgather",
+    "MPI_Alltoall",
+];
+
+/// Starts an allreduce.
+pub(super) fn start_allreduce(
+    process: &Process,
+    comm: CommKey,
+    number: i32,
+    elements: usize,
+) -> CheckedOperation {
+    let (call, buffer, values) = allreduce(process, number, elements, Op::Sum, false);
+    let expected = values.map(|values| (buffer, values));
+    CheckedOperation { name: NAMES[3], operation: process.mpi.collective(comm, call), expected, needed: None }
 }
 
 /// The ranks between this one and the root of a binomial tree, and its children.

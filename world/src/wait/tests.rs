@@ -70,6 +70,12 @@ impl Progress for CountingEngine {
         self.checks += 1;
     }
 
+    fn begin_look(&mut self) {}
+
+    fn end_look(&mut self, _is_waiting: bool, _now: Instant) {}
+
+    fn answer_where(&mut self, _place: &'static str) {}
+
     fn expect_any(&mut self) {}
 
     fn arm(&mut self) -> Result<(), EventPending> {

@@ -38,6 +38,17 @@ pub fn mutations(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     Ok(steps)
 }
 
+/// All mutants of the recovery protocols; in a short run it is only checked that each can be made.
+pub fn mutants(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let mut cargo = place.cargo();
+    cargo.args(["xtask", "mutants"]);
+    if time < ALL_MUTANTS {
+        cargo.arg("--check");
+    }
+    let sentence = "the recovery protocols with one rule broken, for each rule";
+    Ok(vec![Step::new("mutants", sentence, cargo).within(4 * time + COMPILING)])
+}
+
 /// A mutation changes every object file, so each has a separate target folder.
 fn loom_models(place: &Place, mutation: &str) -> Outcome<Command> {
     let mut cargo = place.cargo();
@@ -141,3 +152,5 @@ const ASAN: &str = "-fsanitize=address";
 const TRIPLE: &str =
     if cfg!(target_arch = "aarch64") { "aarch64-unknown-linux-gnu" } else { "x86_64-unknown-linux-gnu" };
 const COMPILING: Duration = Duration::from_secs(900);
+/// From this duration on there is time for all mutants.
+const ALL_MUTANTS: Duration = Duration::from_secs(600);

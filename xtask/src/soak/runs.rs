@@ -124,7 +124,28 @@ pub fn recoveries(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let sentence =
         format!("{deaths} ranks killed at any instruction: the survivors repair their communicator");
     let step = Step::new("recoveries", &sentence, cargo).within(4 * time + COMPILING);
-    Ok(vec![Step { seed: Some(seed), ..step }])
+    let recoveries = Step { seed: Some(seed), ..step };
+    Ok(vec![recoveries, after_return(place, time), agreement_root(place, time)])
+}
+
+/// In a long run 200 deaths after the return of each operation, with notices and without.
+fn after_return(place: &Place, time: Duration) -> Step {
+    let (mut cargo, seed) = killing(place, "after_return");
+    if time > SAMPLE_OF_POINTS {
+        cargo.env("MENDTEST_DEATHS", "200");
+    }
+    let sentence = "members die right after their call has returned: the others complete theirs";
+    Step { seed: Some(seed), ..Step::new("after-return", sentence, cargo).within(4 * time + COMPILING) }
+}
+
+fn agreement_root(place: &Place, time: Duration) -> Step {
+    let (mut cargo, seed) = killing(place, "agreement_root");
+    if time > SAMPLE_OF_POINTS {
+        cargo.env("MENDTEST_POINTS", "200");
+    }
+    let sentence =
+        "the root of an agreement dies at any instruction: the informed give the others the result";
+    Step { seed: Some(seed), ..Step::new("agreement-root", sentence, cargo).within(4 * time + COMPILING) }
 }
 
 /// 8 ranks, stopped and continued.
@@ -183,6 +204,40 @@ fn simulation(place: &Place, time: Duration, name: &str, what: &str) -> Step {
     Step { seed: Some(first), ..step }
 }
 
+/// Whole recoveries, for as many seeds as fit into the duration; of these few with 64 and with 1,024 ranks; and every blocking call with
+/// a death at each of its points.
+pub fn sim(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let first = drawn_seed();
+    let jobs = time.as_secs().saturating_mul(RECOVERIES_PER_SECOND);
+    let step = |name: &str, sentence: String, words: &[String]| {
+        let mut cargo = place.cargo();
+        cargo.args(["run", "--quiet", "--release", "--package", "mend-sim", "--features", "counts"]);
+        cargo.args(["--bin", "sim", "--"]).args(words);
+        let step = Step::new(name, &sentence, cargo).within(10 * time + COMPILING);
+        Step { seed: Some(first), ..step }
+    };
+    let of_size = |jobs: u64, size: &str| {
+        let words = ["--jobs", &jobs.to_string(), "--from", &first.to_string(), "--size", size];
+        words.map(str::to_owned)
+    };
+    let usual = ["--jobs", &jobs.to_string(), "--from", &first.to_string()].map(str::to_owned);
+    let sweep = ["--sweep".to_owned(), if time < WHOLE_SWEEP { "50" } else { "1" }.to_owned()];
+    Ok(vec![
+        step("sim", format!("{jobs} recoveries from seed {first} on"), &usual),
+        step(
+            "sim-64",
+            format!("{} recoveries of 64 ranks", jobs / 1_000),
+            &of_size((jobs / 1_000).max(1), "64"),
+        ),
+        step(
+            "sim-1024",
+            format!("{} recoveries of 1,024 ranks", jobs / 50_000),
+            &of_size((jobs / 50_000).max(1), "1024"),
+        ),
+        step("sim-sweep", "a death at each point of each blocking call, up to 5 ranks".to_owned(), &sweep),
+    ])
+}
+
 /// All states of the models of the protocols; in a short run those of the small ones, which the units check too.
 pub fn model(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     let mut cargo = place.cargo();
@@ -198,6 +253,12 @@ fn drawn_seed() -> u64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(1, |time| time.as_secs() << 20)
 }
+
+/// Recoveries that two processors run in a second.
+const RECOVERIES_PER_SECOND: u64 = 93;
+
+/// From this duration on, the sweep tries every point.
+const WHOLE_SWEEP: Duration = Duration::from_secs(600);
 
 const SAMPLE_OF_POINTS: Duration = Duration::from_secs(60);
 /// From this duration on there is time for each different instruction of the longest operations too.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts that mend-info prints, before they are written as text or JSON.
 
+use crate::collectives::{self, Choice, choices};
 use mend_base::parameter::{Origin, Parameter, ParameterKind, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{NoticePage, NoticeView};
@@ -16,6 +17,8 @@ pub struct Facts {
     pub parameters: Vec<Value>,
     /// Every component.
     pub components: Vec<Component>,
+    /// The component that serves each collective operation.
+    pub collectives: Vec<Choice>,
     /// Errors of the settings.
     pub problems: Vec<String>,
     /// Whether a rank would refuse to start with these errors.
@@ -47,7 +50,7 @@ pub struct Component {
 impl Facts {
     /// Collects the facts of this host. Starts no process, and removes what its trials create.
     pub fn gather() -> Facts {
-        let (settings, problems, refused) = settings();
+        let (settings, mut problems, mut refused) = settings();
         let parameters = mend_world::DECLARED
             .iter()
             .map(|row| {
@@ -56,7 +59,12 @@ impl Facts {
             })
             .collect();
         let components = components(&settings);
-        Facts { versions: versions(), host: host(), parameters, components, problems, refused }
+        let (collectives, selected) = choices(&settings);
+        if let Err(error) = selected {
+            problems.push(error.to_string());
+            refused = true;
+        }
+        Facts { versions: versions(), host: host(), parameters, components, collectives, problems, refused }
     }
 }
 
@@ -121,18 +129,15 @@ fn components(settings: &Settings) -> Vec<Component> {
     let shared_memory = shared_memory();
     let always = |reason: &str| Ok(reason.to_owned());
     let rows = [
-        ("btl", "self", "messages of a process to itself", always("needs nothing")),
-        ("btl", "shm", "shared memory of one host", shared_memory),
-        ("coll", "basic", "collective operations by simple schedules", always("needs nothing")),
+        ("self", "messages of a process to itself", always("needs nothing")),
+        ("shm", "shared memory of one host", shared_memory),
     ];
-    let chosen = |(framework, name, description, able): (&'static str, &'static str, &'static str, _)| {
-        let runs = match settings.allows(framework, name) {
-            true => able,
-            false => Err(excluded(settings, framework)),
-        };
-        Component { framework, name, description, runs }
+    let btl = |(name, description, runs)| Component { framework: "btl", name, description, runs };
+    let chosen = |component: Component| match settings.allows(component.framework, component.name) {
+        true => component,
+        false => Component { runs: Err(excluded(settings, component.framework)), ..component },
     };
-    rows.into_iter().map(chosen).collect()
+    rows.into_iter().map(btl).chain(collectives::components(settings)).map(chosen).collect()
 }
 
 fn excluded(settings: &Settings, framework: &str) -> String {
@@ -181,7 +186,10 @@ mod tests {
             assert!(text.contains(row.name) && json.contains(row.name), "{}", row.name);
             assert!(text.contains(row.description), "{}", row.name);
         }
-        assert!(text.contains("btl self") && text.contains("coll basic"));
+        assert!(text.contains("btl self") && text.contains("coll basic") && text.contains("coll ftagree"));
+        for words in ["allreduce", "agree, iagree", "basic bids with priority 10"] {
+            assert!(text.contains(words) && json.contains(words), "{words}");
+        }
         assert!(text.contains("life word") && json.contains("futex_waitv"));
         assert_eq!(json.matches('{').count(), json.matches('}').count());
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The facts as JSON, for programs.
 
+use crate::collectives::Choice;
 use crate::facts::{Component, Facts, Value, kind_words, origin_words};
 use mend_base::parameter::variable;
 
@@ -13,6 +14,7 @@ pub fn json(facts: &Facts) -> String {
         ("versions", pairs(&facts.versions)),
         ("host", pairs(&facts.host)),
         ("components", list(facts.components.iter().map(component))),
+        ("collectives", list(facts.collectives.iter().map(choice))),
         ("parameters", list(facts.parameters.iter().map(value))),
         ("problems", list(facts.problems.iter().map(|problem| string(problem)))),
     ]);
@@ -30,6 +32,14 @@ fn component(each: &Component) -> String {
         ("sentence", string(each.description)),
         ("can_run", able.to_string()),
         ("reason", string(reason)),
+    ])
+}
+
+fn choice(each: &Choice) -> String {
+    object(&[
+        ("operation", string(&each.operation)),
+        ("component", string(each.component)),
+        ("reason", string(&each.reason)),
     ])
 }
 

@@ -1,22 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `mend-info`: prints versions, facts of the host on which decisions of Mend depend, every parameter with its value and the place
-//! where it was set, and every component with the reason why it can or cannot run. As text, or with `--json` as JSON.
+//! where it was set, and every component with the reason why it can or cannot run. As text, or with `--json` as JSON. `--timeline FILE` draws a trace.
 #![forbid(unsafe_code)]
 
+mod collectives;
 mod facts;
 mod json;
 mod text;
+mod timeline;
 
 use std::io::Write as _;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: mend-info [--json]";
+const USAGE: &str = "usage: mend-info [--json]
+       mend-info --timeline FILE    draws the files of MEND_TRACE=FILE, as SVG";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let print = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => text::text,
         ["--json"] => json::json,
+        ["--timeline", file] => return draw(file),
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -33,4 +37,17 @@ fn main() -> ExitCode {
         eprintln!("mend-info: {problem}");
     }
     if facts.refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn draw(file: &str) -> ExitCode {
+    match timeline::Trace::read(file) {
+        Ok(trace) => {
+            let _ = std::io::stdout().write_all(trace.draw().as_bytes());
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("mend-info: {why}");
+            ExitCode::FAILURE
+        }
+    }
 }

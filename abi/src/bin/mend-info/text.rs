@@ -29,7 +29,11 @@ fn write_text(text: &mut String, facts: &Facts) -> core::fmt::Result {
             Ok(reason) => ("can run", reason),
             Err(reason) => ("cannot run", reason),
         };
-        writeln!(text, "  {name:<12}{disposition}: {reason}\n              {}", each.description)?;
+        writeln!(text, "  {name:<14}{disposition}: {reason}\n                {}", each.description)?;
+    }
+    writeln!(text, "\nCollective operations on a communicator of several ranks")?;
+    for each in &facts.collectives {
+        writeln!(text, "  {}: {}, {}", each.operation, each.component, each.reason)?;
     }
     writeln!(text, "\nParameters")?;
     for each in &facts.parameters {

@@ -105,9 +105,9 @@ fn a_send_to_a_peer_that_is_never_connected_can_be_given_up() {
 
 #[test]
 fn an_rts_that_is_given_up_meets_its_late_answer_and_the_receive_goes_on() {
-    use ContextKind::{Collective, Creation, PointToPoint};
+    use ContextKind::{Agreement, Collective, Creation, PointToPoint};
     for (seed, context_kind) in
-        (0..20).flat_map(|seed| [PointToPoint, Collective, Creation].map(|kind| (seed, kind)))
+        (0..20).flat_map(|seed| [PointToPoint, Collective, Creation, Agreement].map(|kind| (seed, kind)))
     {
         let mut cluster = Cluster::new(2, seed);
         let on = known(&mut cluster, context_kind);
@@ -125,7 +125,7 @@ fn an_rts_that_is_given_up_meets_its_late_answer_and_the_receive_goes_on() {
         cluster.settle();
         // It is posted again, as if nothing had been sent; in a collective operation poison follows.
         let expected = match context_kind {
-            PointToPoint | Collective => State::Running,
+            PointToPoint | Collective | Agreement => State::Running,
             Creation => State::Done(Err(Error::PeerFreed(Rank(0)))),
         };
         assert_eq!(cluster.poll(1, matched), expected);
