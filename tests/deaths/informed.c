@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
 /* The root of an agreement is stopped between two instructions and killed by the harness, so that some of the others may know the
- * result and some not. Whoever has returned computes outside MPI until all have returned. Argument: the board. The row of each rank has
+ * result and some not; the others are asleep in their call before. Whoever has returned computes outside MPI until all have returned. Argument: the board. The row of each rank has
  * what its agreement returned (CLASS), whether its flag was right (WRONG), and when it returned (MICROS, the lower 32 bits). */
 #include "board.h"
 
@@ -46,6 +46,7 @@ int main(int argc, char **argv)
         mark();
         pause();
     }
+    board_set(rank, PID, (uint32_t)getpid());
     board_set(rank, CALLED, 1);
     flag = agree(&class);
     board_set(rank, MICROS, (uint32_t)micros());

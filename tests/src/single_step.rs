@@ -219,7 +219,7 @@ impl Scene<'_> {
         }
         if self.operation.when == When::Asleep {
             let survivor = self.board.get(0, Word::Pid);
-            if !self.board.until(&self.job, PROGRESS_LIMIT, |_| is_asleep(survivor)) {
+            if !self.board.until(&self.job, PROGRESS_LIMIT, |_| trace::is_asleep(survivor)) {
                 return Err("rank 0 did not fall asleep".to_owned());
             }
         }
@@ -294,11 +294,6 @@ fn step_and_kill(
     let place = trace::place(pid);
     tracee.kill()?;
     Ok((steps, ended, place))
-}
-
-/// Whether a process's first thread waits in a futex.
-fn is_asleep(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("futex"))
 }
 
 const fn both(name: &'static str, does: &'static str, when: When, sentence: &'static str) -> Operation {

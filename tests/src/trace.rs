@@ -254,6 +254,11 @@ impl Mapping {
     }
 }
 
+/// Whether a process's first thread waits in a futex.
+pub fn is_asleep(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/wchan")).is_ok_and(|place| place.contains("futex"))
+}
+
 /// Why processes cannot be traced on this machine; `None` if they can. Tried on a process of our own.
 pub fn forbidden() -> Option<String> {
     let mut child = match std::process::Command::new("sleep").arg("1000").spawn() {

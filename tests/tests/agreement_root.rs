@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The root of an agreement is killed between any two of its instructions, when it has sent the result to some of the members: those
-//! compute outside MPI from then on, and the others get the same result from them. `MENDTEST_POINTS` is the number of such instructions.
+//! compute outside MPI from then on, and the others get the same result from them. The others are asleep in their call before the root
+//! begins. `MENDTEST_POINTS` is the number of such instructions.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mend_tests::board::{Board, Word};
 use mend_tests::signal::{self, RELEASE};
@@ -18,25 +19,28 @@ fn the_root_of_an_agreement_dies_after_informing_some_and_the_others_get_the_res
         return skip(test, &why);
     }
     let mut random = chance::drawn();
-    let mut looks = Vec::new();
-    let last = trial(u32::MAX, |looked| looks.push(looked)).steps;
-    // The number of members that have the result never falls.
-    let first_of =
-        |holds: fn(u32) -> bool| looks.iter().find(|look| holds(look.1)).map_or(last, |look| look.0);
-    let first_informed = first_of(|informed| informed > 0).saturating_sub(LOOK_EVERY);
-    let all_informed = first_of(|informed| informed == OTHERS);
-    let wanted = chance::number("MENDTEST_POINTS").unwrap_or(POINTS);
-    let points = (0..wanted)
-        .map(|_| first_informed + random.below(u64::from(all_informed - first_informed) + 1) as u32);
-    let trials: Vec<Trial> = points.chain([0, last]).map(|point| trial(point, |_| {})).collect();
+    let wanted = chance::number("MENDTEST_POINTS").unwrap_or(POINTS) as u32;
+    let points = (0..wanted).map(|point| Point::Informed(1 + point % PART, random.below(BETWEEN) as u32));
+    let trials: Vec<Trial> = points.chain([Point::First, Point::Last]).map(trial).collect();
     let partly = trials.iter().filter(|trial| (1..OTHERS).contains(&trial.informed)).count();
     let longest = trials.iter().map(|trial| trial.last_return_us).max().unwrap_or(0);
+    let steps = trials.iter().map(|trial| trial.steps).max().unwrap_or(0);
     say(&format!(
-        "figure: {RANKS} ranks, the root of an agreement killed at {} of its {last} instructions, with a part of the others informed at \
+        "figure: {RANKS} ranks, the root of an agreement killed at {} of its {steps} instructions, with a part of the others informed at \
          {partly}: the last of the others returned after {longest} us",
         trials.len()
     ));
     assert!(partly > 0, "a point had a part of the members informed");
+}
+
+/// Where in its call the root is killed.
+#[derive(Clone, Copy, Debug)]
+enum Point {
+    First,
+    /// So many instructions after so many of the others have the result.
+    Informed(u32, u32),
+    /// After the call.
+    Last,
 }
 
 /// One job, in which the root was killed.
@@ -49,42 +53,33 @@ struct Trial {
     last_return_us: u32,
 }
 
-/// `look` gets, now and then, how many instructions the root has executed, and how many of the others have returned.
-fn trial(point: u32, look: impl FnMut((u32, u32))) -> Trial {
+fn trial(point: Point) -> Trial {
     let board = Board::new();
     let mut command = program::mpiexec(RANKS, LIMIT);
     command.env("LD_BIND_NOW", "1").arg(program::death_program("informed.c")).arg(board.path());
     let job = WatchedCommand::new(command, LIMIT).start(|_| {});
     let others = 1..RANKS;
-    let tried = kill_root(&board, &job, point, look);
+    let tried = kill_root(&board, &job, point);
     let returned =
         board.until(&job, LIMIT, |board| others.clone().all(|rank| board.get(rank, Word::Class) != 0));
     let words = |word| others.clone().map(|rank| board.get(rank, word)).collect::<Vec<_>>();
     let (classes, wrong, times) = (words(Word::Class), words(Word::WrongBytes), words(Word::Micros));
     let ended = job.end();
-    assert!(returned && ended.is_clean(), "point {point}, classes {classes:?}: {}", ended.report());
-    let (steps, informed, killed_at) = tried.unwrap_or_else(|error| panic!("point {point}: {error}"));
+    assert!(returned && ended.is_clean(), "{point:?}, classes {classes:?}: {}", ended.report());
+    let (steps, informed, killed_at) = tried.unwrap_or_else(|error| panic!("{point:?}: {error}"));
     let same = classes.iter().all(|&class| class == classes[0]);
-    assert!(same && [SUCCESS, PROC_FAILED].contains(&(classes[0] - 1)), "point {point}: {classes:?}");
-    assert_eq!(wrong, [0; OTHERS as usize], "point {point}: the flags");
-    assert_eq!(words(Word::Failed), [2; OTHERS as usize], "point {point}: one is left out by the shrink");
+    assert!(same && [SUCCESS, PROC_FAILED].contains(&(classes[0] - 1)), "{point:?}: {classes:?}");
+    assert_eq!(wrong, [0; OTHERS as usize], "{point:?}: the flags");
+    assert_eq!(words(Word::Failed), [2; OTHERS as usize], "{point:?}: one is left out by the shrink");
     // A member that had returned before has a time before the kill.
     let after = times.iter().map(|time| time.wrapping_sub(killed_at)).filter(|&after| after < u32::MAX / 2);
     Trial { steps, informed, last_return_us: after.max().unwrap_or(0) }
 }
 
-/// Steps the root to its point, or to the end of its call, and kills it. Returns the steps made, how many others had returned, and the
-/// time.
-fn kill_root(
-    board: &Board,
-    job: &Running,
-    point: u32,
-    mut look: impl FnMut((u32, u32)),
-) -> std::io::Result<(u32, u32, u32)> {
-    let waiting = |board: &Board| {
-        board.get(0, Word::Pid) != 0 && (1..RANKS).all(|rank| board.get(rank, Word::Called) != 0)
-    };
-    if !board.until(job, LIMIT, waiting) {
+/// Steps the root to its point, and kills it. Returns the steps made, how many others had returned, and the time.
+fn kill_root(board: &Board, job: &Running, point: Point) -> std::io::Result<(u32, u32, u32)> {
+    let asleep = |board: &Board| board.get(0, Word::Pid) != 0 && (1..RANKS).all(|rank| sleeps(board, rank));
+    if !board.until(job, LIMIT, asleep) {
         return Err(std::io::Error::other("the ranks did not get so far"));
     }
     let pid = board.get(0, Word::Pid);
@@ -95,16 +90,18 @@ fn kill_root(
         return Err(std::io::Error::other("it ended before its mark"));
     }
     let mut steps = 0;
-    while steps < point {
-        if point == u32::MAX && steps % LOOK_EVERY == 0 {
-            look((steps, informed(board)));
+    match point {
+        Point::First => {}
+        Point::Informed(others, instructions) => {
+            let mut goes_on = true;
+            while goes_on && informed(board) < others {
+                goes_on = step(&mut tracee, LOOK_EVERY, &mut steps)?;
+            }
+            if goes_on {
+                step(&mut tracee, instructions, &mut steps)?;
+            }
         }
-        match tracee.step()? {
-            Stop::Stepped => steps += 1,
-            Stop::Signal(signal::MARK) => break,
-            Stop::Gone => return Err(std::io::Error::other("it ended by itself")),
-            Stop::Signal(_) | Stop::SystemCall | Stop::Other => {}
-        }
+        Point::Last => while step(&mut tracee, LOOK_EVERY, &mut steps)? {},
     }
     let informed = informed(board);
     let killed_at = micros();
@@ -112,11 +109,43 @@ fn kill_root(
     Ok((steps, informed, killed_at))
 }
 
-/// How many of the others have returned from the agreement.
+/// Makes so many steps, or fewer if the call ends: then it returns `false`.
+fn step(tracee: &mut Tracee, at_most: u32, steps: &mut u32) -> std::io::Result<bool> {
+    let end = *steps + at_most;
+    while *steps < end {
+        match tracee.step()? {
+            Stop::Stepped => *steps += 1,
+            Stop::Signal(signal::MARK) => return Ok(false),
+            Stop::Gone => return Err(std::io::Error::other("it ended by itself")),
+            Stop::Signal(_) | Stop::SystemCall | Stop::Other => {}
+        }
+    }
+    Ok(true)
+}
+
+/// How many of the others have returned from the agreement, once whoever was woken has returned or is asleep again.
 fn informed(board: &Board) -> u32 {
-    // Sleeps: whoever has the result returns meanwhile; nothing tells those that have it from those that wait.
-    std::thread::sleep(SETTLE);
-    (1..RANKS).filter(|&rank| board.get(rank, Word::Class) != 0).count() as u32
+    let deadline = Instant::now() + LIMIT;
+    let mut before = None;
+    loop {
+        let settled = (1..RANKS).all(|rank| has_returned(board, rank) || sleeps(board, rank));
+        let now = settled.then(|| (1..RANKS).filter(|&rank| has_returned(board, rank)).count() as u32);
+        match (now, before) {
+            // The second look sees those that were woken while the first one was made.
+            (Some(informed), Some(before)) if informed == before => return informed,
+            _ => assert!(Instant::now() < deadline, "the others neither return nor sleep"),
+        }
+        before = now;
+    }
+}
+
+fn has_returned(board: &Board, rank: u32) -> bool {
+    board.get(rank, Word::Class) != 0
+}
+
+/// Whether it is asleep in its call.
+fn sleeps(board: &Board, rank: u32) -> bool {
+    board.get(rank, Word::Called) != 0 && trace::is_asleep(board.get(rank, Word::Pid))
 }
 
 /// The lower 32 bits, as in `board.h`.
@@ -130,6 +159,9 @@ const OTHERS: u32 = RANKS - 1;
 const POINTS: u64 = 10;
 const SUCCESS: u32 = 0;
 const PROC_FAILED: u32 = 101;
-const LOOK_EVERY: u32 = 500;
-const SETTLE: Duration = Duration::from_millis(5);
+/// As many of the others may be informed without all being so.
+const PART: u32 = OTHERS - 1;
+/// More than the instructions from the result of one member to that of the next.
+const BETWEEN: u64 = 600;
+const LOOK_EVERY: u32 = 20;
 const LIMIT: Duration = Duration::from_secs(60);
