@@ -72,9 +72,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Whether this identity is open or was open: then it cannot be opened. Identities come from other members, which are not
-    /// trusted.
+    /// trusted. The point-to-point context tells: it is opened first, and retired first.
     pub fn is_used(&self, identity: Identity) -> bool {
-        names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
+        self.contexts.is_used(ContextName { identity, context_kind: ContextKind::PointToPoint })
     }
 
     /// Which communicator of this process has this identity.
