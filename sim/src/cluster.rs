@@ -253,9 +253,11 @@ impl Cluster {
                 eprintln!("{:8} rank {number} dies", self.steps);
             }
         }
-        for number in self.active.clone() {
-            if self.killer.is_dead(number) {
-                self.kill(Rank(number));
+        if self.killer.take_has_died() {
+            for number in self.active.clone() {
+                if self.killer.is_dead(number) {
+                    self.kill(Rank(number));
+                }
             }
         }
     }
