@@ -35,6 +35,7 @@ pub mod network;
 pub mod oracle;
 pub mod process;
 pub mod programs;
+mod rank_set;
 pub mod record;
 pub mod recoveries;
 pub mod runner;

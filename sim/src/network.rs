@@ -242,13 +242,21 @@ pub struct SimBtl {
     endpoints: Vec<Endpoint>,
     /// The endpoint at which the last call of progress ended.
     last: usize,
+    /// The endpoints at which something may happen: each call of progress looks at these where there are many.
+    busy: Vec<u32>,
 }
+
+/// With more endpoints than this, a call of progress looks at the busy ones, and in turns at [`IDLE_LOOKS`] of all.
+const MANY_ENDPOINTS: usize = 32;
+const IDLE_LOOKS: usize = 8;
 
 #[derive(Debug)]
 struct Endpoint {
     peer: u32,
     index: PeerIndex,
     state: EndpointState,
+    /// It is in [`SimBtl::busy`].
+    is_busy: bool,
     /// A send got [`SendError::Busy`] and no `on_sendable` yet.
     owes_room: bool,
     /// What the peer sends to this process, and the other way round.
@@ -279,7 +287,7 @@ const SIMULATED: TransportId = TransportId(200);
 impl SimBtl {
     /// The BTL of process `me`.
     pub fn new(shared: &SharedNetwork, me: u32, sizes: Sizes) -> Self {
-        SimBtl { me, sizes, shared: Rc::clone(shared), endpoints: Vec::new(), last: 0 }
+        SimBtl { me, sizes, shared: Rc::clone(shared), endpoints: Vec::new(), last: 0, busy: Vec::new() }
     }
 
     fn endpoint(&mut self, endpoint: u32) -> &mut Endpoint {
@@ -289,6 +297,41 @@ impl SimBtl {
     fn has_room(&self, endpoint: &Endpoint) -> bool {
         let shared = self.shared.borrow();
         shared.queues.get(endpoint.outgoing).is_none_or(|queues| queues.has_room(&endpoint.sizes))
+    }
+
+    fn mark_busy(&mut self, endpoint: u32) {
+        if !std::mem::replace(&mut self.endpoint(endpoint).is_busy, true) {
+            self.busy.push(endpoint);
+        }
+    }
+
+    /// Progress with many endpoints: at the busy ones, from any of them on, and at some others.
+    fn progress_many(&mut self, network: &mut SimNetwork, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        for at in network.queues.take_arrivals(self.me) {
+            network.queues.on_noticed(self.endpoints[at as usize].incoming);
+            self.mark_busy(at);
+        }
+        let mut looks = std::mem::take(&mut self.busy);
+        if !looks.is_empty() {
+            let first = network.random.below(looks.len() as u64) as usize;
+            looks.rotate_left(first);
+        }
+        let busy = looks.len();
+        let count = self.endpoints.len();
+        looks.extend((1..=IDLE_LOOKS).map(|step| ((self.last + step) % count) as u32));
+        self.last = (self.last + IDLE_LOOKS) % count;
+        let mut events = 0;
+        for &at in &looks {
+            if events >= budget {
+                break;
+            }
+            let endpoint = &mut self.endpoints[at as usize];
+            events += endpoint.progress((self.me, at), network, budget - events, sink);
+        }
+        looks.truncate(busy);
+        looks.retain(|&at| self.endpoints[at as usize].update_busy(&network.queues));
+        self.busy = looks;
+        events
     }
 
     fn has_effect(&self, point: Point) -> bool {
@@ -309,6 +352,18 @@ impl SimBtl {
 
 /// Progress of one endpoint of process `me`, as the seed decides. Each returns the number of events.
 impl Endpoint {
+    /// Whether something may happen here without another call for this endpoint.
+    fn update_busy(&mut self, queues: &Queues) -> bool {
+        self.is_busy = match self.state {
+            EndpointState::Connecting | EndpointState::Severing => true,
+            EndpointState::Connected => {
+                self.owes_room || queues.get(self.incoming).is_some_and(|queues| !queues.is_empty())
+            }
+            EndpointState::Quarantined | EndpointState::Severed => false,
+        };
+        self.is_busy
+    }
+
     fn progress(
         &mut self,
         (me, at): (u32, u32),
@@ -424,6 +479,8 @@ impl Btl for SimBtl {
         let mut network = self.shared.borrow_mut();
         let (incoming, outgoing) =
             (network.queues.pair(number, self.me), network.queues.pair(self.me, number));
+        let at = self.endpoints.len() as u32;
+        network.queues.connect(incoming, at);
         drop(network);
         self.endpoints.push(Endpoint {
             peer: number,
@@ -431,12 +488,14 @@ impl Btl for SimBtl {
             incoming,
             outgoing,
             state: EndpointState::Connecting,
+            is_busy: false,
             owes_room: false,
             before_sever: None,
             sizes,
             limits: sizes.limits(),
         });
-        Ok(self.endpoints.len() as u32 - 1)
+        self.mark_busy(at);
+        Ok(at)
     }
 
     fn limits(&self, to: u32) -> &Limits {
@@ -451,6 +510,7 @@ impl Btl for SimBtl {
     }
 
     fn resume(&mut self, endpoint: u32) {
+        self.mark_busy(endpoint);
         let endpoint = self.endpoint(endpoint);
         if endpoint.state == EndpointState::Quarantined {
             // A send that got `Busy` meanwhile gets `on_sendable` as after a connection.
@@ -459,6 +519,7 @@ impl Btl for SimBtl {
     }
 
     fn sever(&mut self, endpoint: u32) {
+        self.mark_busy(endpoint);
         let endpoint = &mut self.endpoints[endpoint as usize];
         if !matches!(endpoint.state, EndpointState::Severing | EndpointState::Severed) {
             endpoint.state = EndpointState::Severing;
@@ -498,6 +559,7 @@ impl Btl for SimBtl {
         };
         if checked == Err(SendError::Busy) || full {
             self.endpoint(to).owes_room = true;
+            self.mark_busy(to);
             return Err(checked.err().unwrap_or(SendError::Busy));
         }
         checked?;
@@ -510,6 +572,7 @@ impl Btl for SimBtl {
         let replaced = queues.push(class, id, message, in_order);
         network.sent += u64::from(!replaced);
         network.ring(peer);
+        network.queues.on_sent(outgoing, peer);
         Ok(())
     }
 
@@ -532,6 +595,7 @@ impl Btl for SimBtl {
         let queues = network.queues.get_or_create(outgoing);
         if checked == Err(SendError::Busy) || queues.chunks_are_full(&sizes) {
             self.endpoint(to).owes_room = true;
+            self.mark_busy(to);
             return Err(checked.err().unwrap_or(SendError::Busy));
         }
         checked?;
@@ -540,6 +604,7 @@ impl Btl for SimBtl {
         queues.push_chunk(stream, bytes, in_order);
         network.sent += 1;
         network.ring(peer);
+        network.queues.on_sent(outgoing, peer);
         Ok(())
     }
 
@@ -571,7 +636,11 @@ impl Btl for SimBtl {
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let (me, count) = (self.me, self.endpoints.len());
-        let mut network = self.shared.borrow_mut();
+        let shared = Rc::clone(&self.shared);
+        let mut network = shared.borrow_mut();
+        if count > MANY_ENDPOINTS && !network.delivers_all {
+            return self.progress_many(&mut network, budget, sink);
+        }
         let mut events = 0;
         for _ in 0..count {
             if events >= budget {

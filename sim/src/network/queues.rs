@@ -12,13 +12,26 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Queues {
     /// The pairs by sender and receiver.
     pairs: BTreeMap<(u32, u32), Pair>,
-    /// By pair; `None` until the sender sends something, and again when the receiver has severed its endpoint.
-    all: Vec<Option<Box<PairQueues>>>,
+    /// By pair.
+    all: Vec<Slot>,
+    /// By process: its endpoints for which something was sent since [`Queues::take_arrivals`].
+    arrivals: Vec<Vec<u32>>,
 }
 
 /// The number of a pair in [`Queues`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Pair(u32);
+
+/// What belongs to a pair.
+#[derive(Debug, Default)]
+struct Slot {
+    /// `None` until the sender sends something, and again when the receiver has severed its endpoint.
+    queues: Option<Box<PairQueues>>,
+    /// The endpoint of the receiver.
+    endpoint: Option<u32>,
+    /// This endpoint is in the arrivals of the receiver.
+    has_arrived: bool,
+}
 
 impl Queues {
     /// The number of a pair.
@@ -26,25 +39,51 @@ impl Queues {
         let next = Pair(self.all.len() as u32);
         let pair = *self.pairs.entry((from, to)).or_insert(next);
         if pair == next {
-            self.all.push(None);
+            self.all.push(Slot::default());
         }
         pair
     }
 
+    /// The receiver of a pair gets this endpoint for it.
+    pub fn connect(&mut self, pair: Pair, endpoint: u32) {
+        self.all[pair.0 as usize].endpoint = Some(endpoint);
+    }
+
     pub fn get(&self, pair: Pair) -> Option<&PairQueues> {
-        self.all[pair.0 as usize].as_deref()
+        self.all[pair.0 as usize].queues.as_deref()
     }
 
     pub fn get_mut(&mut self, pair: Pair) -> Option<&mut PairQueues> {
-        self.all[pair.0 as usize].as_deref_mut()
+        self.all[pair.0 as usize].queues.as_deref_mut()
     }
 
     pub fn get_or_create(&mut self, pair: Pair) -> &mut PairQueues {
-        self.all[pair.0 as usize].get_or_insert_default()
+        self.all[pair.0 as usize].queues.get_or_insert_default()
     }
 
     pub fn remove(&mut self, pair: Pair) -> Option<Box<PairQueues>> {
-        self.all[pair.0 as usize].take()
+        self.all[pair.0 as usize].queues.take()
+    }
+
+    /// Something was sent to the receiver of a pair.
+    pub fn on_sent(&mut self, pair: Pair, to: u32) {
+        let slot = &mut self.all[pair.0 as usize];
+        let Some(endpoint) = slot.endpoint.filter(|_| !slot.has_arrived) else { return };
+        slot.has_arrived = true;
+        if self.arrivals.len() <= to as usize {
+            self.arrivals.resize(to as usize + 1, vec![]);
+        }
+        self.arrivals[to as usize].push(endpoint);
+    }
+
+    /// The endpoints of a process for which something was sent since the last call. Each must be given to [`Queues::on_noticed`].
+    pub fn take_arrivals(&mut self, to: u32) -> Vec<u32> {
+        self.arrivals.get_mut(to as usize).map(std::mem::take).unwrap_or_default()
+    }
+
+    /// The receiver knows that something was sent.
+    pub fn on_noticed(&mut self, pair: Pair) {
+        self.all[pair.0 as usize].has_arrived = false;
     }
 
     /// The queues that are not empty, by sender and receiver.
