@@ -230,6 +230,14 @@ impl Killer {
         self.victims.borrow().all.iter().map(|victim| victim.death.number).collect()
     }
 
+    /// The ranks whose planned death can happen before they begin MPI_Finalize.
+    pub fn victims_before_finalize(&self) -> Vec<u32> {
+        let victims = self.victims.borrow();
+        let early =
+            victims.all.iter().filter(|each| !matches!(each.death.when, When::Call(Milestone::Finishing, _)));
+        early.map(|victim| victim.death.number).collect()
+    }
+
     /// Whether `number` is dying or dead: other ranks may know of its death.
     pub fn death_has_begun(&self, number: u32) -> bool {
         self.is(number, |state| matches!(state, VictimState::Dying { .. } | VictimState::Dead))

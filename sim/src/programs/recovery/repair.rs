@@ -70,7 +70,7 @@ impl Survivor {
             self.shrink(repair).await;
         }
         let is_overdue = self.history.waits_for_deaths && self.round >= ROUNDS_MAX;
-        if !is_last && is_overdue && self.process.victims().contains(&self.process.rank) {
+        if !is_last && is_overdue && self.process.victims_before_finalize().contains(&self.process.rank) {
             self.process.die().await;
         }
         is_last
@@ -78,7 +78,8 @@ impl Survivor {
 
     /// The flag of this member. A random bit shows that the contribution counts.
     fn contribution(&self, went_well: bool) -> u32 {
-        let all_deaths = self.process.victims().iter().all(|rank| self.process.death_has_begun(*rank));
+        let victims = self.process.victims_before_finalize();
+        let all_deaths = victims.iter().all(|rank| self.process.death_has_begun(*rank));
         let enough = self.process.calls() >= self.history.calls_min;
         let may_end = (all_deaths || !self.history.waits_for_deaths) && enough;
         let bit = 2 + self.process.below(30);
