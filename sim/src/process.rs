@@ -61,6 +61,11 @@ impl Process {
         victims.into_iter().map(Rank).collect()
     }
 
+    /// Those of them whose planned death can happen before MPI_Finalize.
+    pub fn victims_before_finalize(&self) -> Vec<Rank> {
+        self.killer.victims_before_finalize().into_iter().map(Rank).collect()
+    }
+
     /// Whether the death of this rank of WORLD has begun, so that other ranks may know of it.
     pub fn death_has_begun(&self, rank: Rank) -> bool {
         self.killer.death_has_begun(rank.0)

@@ -6,6 +6,7 @@ use super::{ROUNDS_MAX, Survivor};
 use crate::history::{Repair, Round};
 use crate::launcher::SimRuntime;
 use crate::process::Transports;
+use crate::rank_set::RankSet;
 use mend_base::Rank;
 use mend_mpi::{CommKey, Error, Hints, Operation, Status};
 use mend_transport::Buffer;
@@ -69,7 +70,7 @@ impl Survivor {
             self.shrink(repair).await;
         }
         let is_overdue = self.history.waits_for_deaths && self.round >= ROUNDS_MAX;
-        if !is_last && is_overdue && self.process.victims().contains(&self.process.rank) {
+        if !is_last && is_overdue && self.process.victims_before_finalize().contains(&self.process.rank) {
             self.process.die().await;
         }
         is_last
@@ -77,7 +78,8 @@ impl Survivor {
 
     /// The flag of this member. A random bit shows that the contribution counts.
     fn contribution(&self, went_well: bool) -> u32 {
-        let all_deaths = self.process.victims().iter().all(|rank| self.process.death_has_begun(*rank));
+        let victims = self.process.victims_before_finalize();
+        let all_deaths = victims.iter().all(|rank| self.process.death_has_begun(*rank));
         let enough = self.process.calls() >= self.history.calls_min;
         let may_end = (all_deaths || !self.history.waits_for_deaths) && enough;
         let bit = 2 + self.process.below(30);
@@ -130,8 +132,9 @@ impl Survivor {
         result.expect("no failure is an error of this call");
         let group: Vec<u32> = into.get().expect("it has ended").iter().map(|peer| peer.number()).collect();
         let members = self.members(self.comm);
+        let agreed_on: RankSet = group.iter().copied().collect();
         for rank in known {
-            assert!(group.contains(&members[rank.index()]), "rank {} was known to have failed", rank.0);
+            assert!(agreed_on.contains(members[rank.index()]), "rank {} was known to have failed", rank.0);
         }
         let lives = |rank| !self.process.death_has_begun(Rank(rank));
         assert!(
@@ -190,15 +193,16 @@ impl Survivor {
         let made = made.unwrap_or_else(|error| panic!("Row SH1: a shrink failed: {error}"));
         let made = made.expect("each caller is a member");
         let group = self.members(made);
+        let is_in: RankSet = group.iter().copied().collect();
         let lives = |rank: u32| !self.process.death_has_begun(Rank(rank));
         for &rank in members.iter().filter(|rank| lives(**rank)) {
-            assert!(group.contains(&rank), "rank {rank} lives, and the members after a shrink are {group:?}");
+            assert!(is_in.contains(rank), "rank {rank} lives, and the members after a shrink are {group:?}");
         }
         for rank in known {
             let failed = members[rank.index()];
-            assert!(!group.contains(&failed), "rank {failed} was known to have failed: {group:?}");
+            assert!(!is_in.contains(failed), "rank {failed} was known to have failed: {group:?}");
         }
-        let in_order: Vec<u32> = members.iter().copied().filter(|rank| group.contains(rank)).collect();
+        let in_order: Vec<u32> = members.iter().copied().filter(|rank| is_in.contains(*rank)).collect();
         assert_eq!(in_order, group, "Row SH3: the order of ranks");
         let result = (self.identity(made), group);
         let mut record = self.process.record.borrow_mut();
