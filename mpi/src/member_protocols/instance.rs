@@ -141,6 +141,11 @@ impl Instance {
         self.closing
     }
 
+    /// Whether the communicator was freed, and has no part that spreads news.
+    pub fn takes_no_news(&self) -> bool {
+        self.closing && self.spread.is_none()
+    }
+
     /// Whether the communicator was freed and nothing is owed to other members any more.
     pub fn is_over(&self) -> bool {
         let spread_is_over = self.spread.as_ref().is_none_or(|spread| spread.is_over());
@@ -207,6 +212,15 @@ impl Instance {
     /// This member has learned something about the communicator.
     pub fn add(&mut self, item: Item, ends: &Ends, fx: &mut Effects<'_>) {
         self.with_spread(ends, fx, |spread, out| spread.add(item, out));
+    }
+
+    /// A member has failed: whom it has told of a revocation, and no other, may be gone. `proto/src/spread.rs` has the argument.
+    pub fn spread_failures(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.spread.is_none() && !Spread::are_all_neighbours(self.size()) {
+            mend_base::reach!("mpi.member_protocols: a failure alone is news");
+            // A new part is told of all failures.
+            self.with_spread(ends, fx, |_, _| {});
+        }
     }
 
     /// News leaves for the neighbours.
