@@ -174,8 +174,7 @@ impl MemberProtocols {
             self.cycle_searches.on_arrival(about.identity, source, message);
             return true;
         }
-        // A member that is gone leaves other neighbours to those that are here, or none to wait for.
-        let is_news = matches!(message, Message::Spread(_) | Message::Gone);
+        let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
         if instance.is_closing() && instance.owes_results() {
             effects.events.push_back(Event::OwesResults(about.identity));

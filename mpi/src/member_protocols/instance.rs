@@ -297,9 +297,10 @@ impl Instance {
         agreement.into_iter().chain(votes.into_iter().flatten())
     }
 
-    /// A member has freed the communicator, and all that it owed is done: to the protocols it is as if it had left MPI.
+    /// A member has freed the communicator, and owes no result: to agreements and votes it is as if it had left MPI. It may still spread news,
+    /// and says itself when it does not (`spread::Message::Gone`).
     fn on_departure(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
-        self.on_end_of(rank, End::Finalized, ends, fx);
+        self.end_results_of(rank, End::Finalized, ends, fx);
     }
 
     /// The end of a peer is published.
@@ -310,6 +311,16 @@ impl Instance {
     }
 
     fn on_end_of(&mut self, rank: Rank, end: End, ends: &Ends, fx: &mut Effects<'_>) {
+        self.end_results_of(rank, end, ends, fx);
+        if self.spread.is_some() {
+            self.with_spread(ends, fx, |spread, out| match end {
+                End::Failed => spread.on_failure(rank, out),
+                End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
+            });
+        }
+    }
+
+    fn end_results_of(&mut self, rank: Rank, end: End, ends: &Ends, fx: &mut Effects<'_>) {
         let is_closing = self.closing;
         if self.agreement.is_some() {
             self.with_agreement(ends, fx, |agreement, out| {
@@ -330,12 +341,6 @@ impl Instance {
                     End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
                 });
             }
-        }
-        if self.spread.is_some() {
-            self.with_spread(ends, fx, |spread, out| match end {
-                End::Failed => spread.on_failure(rank, out),
-                End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
-            });
         }
     }
 
