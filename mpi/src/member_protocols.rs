@@ -135,9 +135,17 @@ impl MemberProtocols {
         }
         if instance.is_none_or(Instance::takes_no_news) && matches!(message, Message::Spread(_)) {
             // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
-            if let Target::Open { is_freed: true, is_revoked, .. } = target(about.identity) {
-                self.on_late_news(packet.peer, about, &message, is_revoked);
-                return true;
+            match target(about.identity) {
+                Target::Open { is_freed: true, is_revoked, .. } => {
+                    self.on_late_news(packet.peer, about, &message, is_revoked);
+                    return true;
+                }
+                // The instance is there for its results alone.
+                Target::Retired { was_revoked } => {
+                    self.answer_for_retired(packet.peer, about, &message, was_revoked);
+                    return true;
+                }
+                Target::Open { .. } | Target::NotCreated(_) => {}
             }
         }
         if !self.instances.contains_key(&about.identity) {
