@@ -406,6 +406,12 @@ impl Communicators {
         entries.map(|(_, entry)| entry.communicator.identity).collect()
     }
 
+    /// The communicators whose handle is not freed that have this member.
+    pub fn with_member(&self, member: PeerIndex) -> Vec<Identity> {
+        let entries = self.table.iter().filter(|(_, entry)| !entry.freed && entry.members.contains(&member));
+        entries.map(|(_, entry)| entry.communicator.identity).collect()
+    }
+
     /// Creates the communicator after the exchange over `parent`. `None`: this process is not a member of it.
     pub fn commit<N: Btl, R>(
         &mut self,

@@ -23,7 +23,7 @@ use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
-use mend_proto::spread;
+use mend_proto::spread::{self, Item};
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::Btl;
@@ -59,7 +59,7 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
-    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool },
+    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool, is_revoked: bool },
     /// It is not created here yet. How its creator has ended, if that is published here.
     NotCreated(Option<End>),
     /// It was freed here, or its creation failed.
@@ -125,7 +125,7 @@ impl MemberProtocols {
     }
 
     /// Hands a message to its instance. `false`: no correct member sends it.
-    pub fn deliver(&mut self, packet: Packet, target: impl FnOnce(Identity) -> Target, ends: &Ends) -> bool {
+    pub fn deliver(&mut self, packet: Packet, target: impl Fn(Identity) -> Target, ends: &Ends) -> bool {
         let Some((about, message)) = packet.read() else { return false };
         let is_search = matches!(message, Message::Crossing(_));
         let instance = self.instances.get(&about.identity);
@@ -133,9 +133,24 @@ impl MemberProtocols {
             self.answer_for_retired(packet.peer, about, &message, false);
             return true;
         }
-        if instance.is_none() {
+        if instance.is_none_or(Instance::takes_no_news) && matches!(message, Message::Spread(_)) {
+            // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
             match target(about.identity) {
-                Target::Open { me, members, is_freed } => {
+                Target::Open { is_freed: true, is_revoked, .. } => {
+                    self.on_late_news(packet.peer, about, &message, is_revoked);
+                    return true;
+                }
+                // The instance is there for its results alone.
+                Target::Retired { was_revoked } => {
+                    self.answer_for_retired(packet.peer, about, &message, was_revoked);
+                    return true;
+                }
+                Target::Open { .. } | Target::NotCreated(_) => {}
+            }
+        }
+        if !self.instances.contains_key(&about.identity) {
+            match target(about.identity) {
+                Target::Open { me, members, is_freed, .. } => {
                     self.add(about.identity, me, members);
                     if is_freed && let Some((instance, mut effects)) = self.instance(about.identity) {
                         mend_base::reach!(
@@ -206,6 +221,21 @@ impl MemberProtocols {
                 self.packets.push_back(Packet::new(peer, about, &Message::Gone));
             }
         }
+    }
+
+    /// News about a communicator that was freed here and has no part: its operations that still run hear of a revocation.
+    fn on_late_news(&mut self, peer: PeerIndex, about: About, message: &Message, is_revoked: bool) {
+        mend_base::reach!("mpi.member_protocols: news about a freed communicator in use");
+        let revokes = match message {
+            Message::Spread(spread::Message::Items(batch)) => batch.items().any(|item| item == Item::Revoked),
+            Message::Spread(spread::Message::GoneRevoked) => true,
+            _ => false,
+        };
+        if revokes && !is_revoked {
+            self.events.push_back(Event::Learned(about.identity, Item::Revoked));
+            self.schedule_flush(about.identity);
+        }
+        self.answer_for_retired(peer, about, message, is_revoked);
     }
 
     /// Votes no on a communicator that does not exist here and never will.

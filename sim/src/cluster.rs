@@ -536,7 +536,7 @@ impl Cluster {
         let mut engine =
             Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
         if let Some(detection) = &self.detection {
-            engine.detect_failures(detection.config).expect("there is memory");
+            engine.detect_failures(self.clock.now(), detection.config).expect("there is memory");
         }
         Process {
             mpi: Mpi::new(engine),

@@ -211,7 +211,8 @@ impl World {
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let job_size = runtime.membership().size;
-        let mut engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, framework, &settings)?;
+        let transports = Bml::new(own, shm, Vec::new());
+        let mut engine = Engine::new(clock::now(), transports, runtime, framework, &settings)?;
         let beats = engine.detector_config().map(|config| config.period);
         let groups = engine.published_groups();
         let hang_report_s = settings.number("hang_report_s");

@@ -450,6 +450,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.communicators.end_operation(comm, &mut self.layers);
         if let Some(made) = made {
+            self.spread_failures_before(made);
             self.revoke_if_in_range(made);
         }
     }

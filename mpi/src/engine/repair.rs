@@ -113,9 +113,44 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Lets this member know something about a communicator.
     pub(super) fn learn(&mut self, identity: Identity, item: Item) {
+        if let (Target::Open { is_freed: true, .. }, None) =
+            (self.target(identity), self.member_protocols.instance(identity))
+        {
+            // To the others this member is absent, or will be when they ask it; its operations that still run are here.
+            if item == Item::Revoked {
+                self.on_revoked(identity);
+            }
+            return self.member_protocols.schedule_flush(identity);
+        }
         self.with_instance(identity, |instance, ends, fx| instance.add(item, ends, fx));
         self.member_protocols.schedule_flush(identity);
         self.apply_member_events();
+    }
+
+    /// The failure of a process is published: a communicator with it may have been revoked by one that has freed it, and all whom that one
+    /// has told may be dead. The other members meet, as each has a failure to tell. A communicator that is not decided yet is looked at when
+    /// the program gets it.
+    pub(super) fn spread_failure(&mut self, failed: PeerIndex) {
+        let hidden: Vec<Identity> =
+            self.creations.hidden().filter_map(|comm| self.identity_of(comm)).collect();
+        let of_failed = self.communicators.with_member(failed).into_iter();
+        for identity in of_failed.filter(|identity| !hidden.contains(identity)) {
+            self.spread_failures_over(identity);
+        }
+    }
+
+    /// The program gets a communicator: failures of members may be known.
+    pub(super) fn spread_failures_before(&mut self, comm: CommKey) {
+        let Some(entry) = self.communicators.get(comm) else { return };
+        if self.ends.failed().iter().any(|failed| entry.members().contains(failed)) {
+            let identity = entry.communicator().identity;
+            self.spread_failures_over(identity);
+        }
+    }
+
+    fn spread_failures_over(&mut self, identity: Identity) {
+        self.with_instance(identity, |instance, ends, fx| instance.spread_failures(ends, fx));
+        self.member_protocols.schedule_flush(identity);
     }
 
     /// Calls `event` with the instance of a communicator, made if there is none and the communicator is open.
@@ -127,7 +162,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open { me, members, is_freed } = self.target(identity) else { return };
+        let Target::Open { me, members, is_freed, .. } = self.target(identity) else { return };
         let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
         if is_freed {
             instance.close(&self.ends, &mut fx);
@@ -464,7 +499,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
-    end_of: impl FnOnce(Peer) -> Option<End>,
+    end_of: impl Fn(Peer) -> Option<End>,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => {
@@ -474,6 +509,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                     me: entry.communicator().rank_in_union(),
                     members: Arc::clone(entry.members()),
                     is_freed: entry.is_freed(),
+                    is_revoked: entry.is_revoked(),
                 },
                 None => Target::Retired { was_revoked: false },
             }

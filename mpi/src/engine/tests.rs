@@ -7,6 +7,7 @@ mod detection;
 mod freed;
 mod identities;
 mod interrupted;
+mod news;
 mod properties;
 mod results;
 mod wake_ups;
