@@ -7,6 +7,7 @@ use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Event, Instance, Target};
+use crate::operation_table::Ended;
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
@@ -306,14 +307,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             (Some(operation), Some(cycle)) => self.end_crossed(operation, cycle, decision.failed.is_empty()),
             (Some(operation), None) => self.conclude(operation, decision),
             (None, Some(cycle)) if is_absent => self.agreements.store_answer(identity, cycle.clone()),
+            (None, None) if is_absent => {
+                debug_assert!(false, "a contribution in absentia makes its agreement crossed")
+            }
             (None, _) => self.on_closed(identity),
         }
+        // Before a contribution in absentia, since that may be about this one.
+        self.start_next_agreement(identity);
         if let Some(cycle) = cycle {
             mend_base::reach!("mpi.crossing: a decision names a cycle");
             self.on_crossed(&cycle);
         }
         self.repeat_absences();
-        self.start_next_agreement(identity);
     }
 
     /// All members have freed the communicator, and so have passed all its agreements and votes.
@@ -367,6 +372,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             None => return,
         };
+        self.end_agreement(comm, operation, ended);
+    }
+
+    /// Ends an operation on `comm`.
+    pub(super) fn end_agreement(&mut self, comm: CommKey, operation: Key, ended: Ended) {
         self.agreements.end(operation, ended);
         if self.agreements.operations_mut().take_failed() {
             self.wake_ups.notify_all();

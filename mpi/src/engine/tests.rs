@@ -2,6 +2,7 @@
 //! Tests of the whole engine, in scripted jobs: the test makes each step.
 
 mod collectives;
+mod crossed;
 mod deaths;
 mod detection;
 mod freed;

@@ -4,11 +4,10 @@
 
 use super::{ROUNDS_MAX, Survivor};
 use crate::history::{Repair, Round};
-use crate::launcher::SimRuntime;
-use crate::process::Transports;
+use crate::process::SimOperation;
 use crate::rank_set::RankSet;
 use mend_base::Rank;
-use mend_mpi::{CommKey, Error, Hints, Operation, Status};
+use mend_mpi::{CommKey, Error, Hints, Status};
 use mend_transport::Buffer;
 use std::sync::{Arc, OnceLock};
 
@@ -17,13 +16,13 @@ const WENT_WELL: u32 = 1;
 /// Of a flag: for this member the job may end.
 const MAY_END: u32 = 2;
 
-type SimOperation = Operation<Transports, SimRuntime>;
-
 /// An agreement that runs.
 struct Agreeing {
     call: crate::record::repairs::Call,
     flag: Arc<Buffer>,
     operation: SimOperation,
+    /// This member knew of a failure that it had not acknowledged: the result must be an error.
+    must_fail: bool,
 }
 
 /// The hints of the communicator in a round.
@@ -98,15 +97,20 @@ impl Survivor {
         let call = self.next_number(self.comm);
         self.process.record.borrow_mut().repairs.contribute(call, self.process.number, flag);
         let flag = Buffer::from_bytes(&flag.to_le_bytes());
+        let known = self.failed.get(&self.identity(self.comm)).map_or(0, Vec::len);
+        let acknowledged =
+            self.process.mpi.engine().acknowledged(self.comm).expect("the communicator exists");
+        let must_fail = acknowledged.len() < known;
         self.call("MPIX_Comm_iagree");
         let operation = self.process.mpi.agree(self.comm, &flag);
-        Agreeing { call, flag, operation }
+        Agreeing { call, flag, operation, must_fail }
     }
 
     async fn end_agreement(&mut self, agreeing: Agreeing, uniform: bool) -> (u32, Result<Status, Error>) {
-        let Agreeing { call, flag, operation } = agreeing;
+        let Agreeing { call, flag, operation, must_fail } = agreeing;
         let comm = self.comm;
         let result = operation.await;
+        assert!(!must_fail || result.is_err(), "Row AG2: a known failure was not acknowledged");
         if let Err(error) = result {
             // Row AG5. An agreement is never interrupted by a revocation (Row AG6).
             assert_ne!(error.detail, mend_mpi::Detail::Revoked, "an agreement is not revoked");

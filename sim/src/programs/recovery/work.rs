@@ -3,12 +3,11 @@
 
 use super::Survivor;
 use crate::history::{Creation, Step, Use, WaitMode};
-use crate::launcher::SimRuntime;
 use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
-use crate::process::Transports;
+use crate::process::SimOperation;
 use crate::programs::collectives;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{CommKey, Detail, Error, ErrorRange, Operation};
+use mend_mpi::{CommKey, Detail, Error, ErrorRange};
 use mend_transport::Buffer;
 
 /// The last 16 bits of the number of a step.
@@ -408,8 +407,6 @@ enum Failure {
     /// An operation on a communicator that was freed meanwhile; the error is explained.
     Explained,
 }
-
-type SimOperation = Operation<Transports, SimRuntime>;
 
 /// Messages of different steps have different tags, so that those of a failed step match no later receive.
 fn tag(number: u64) -> Tag {
