@@ -255,6 +255,10 @@ impl Survivor {
                 self.call("MPI_Barrier");
                 self.process.mpi.barrier(child).await.map_err(|error| Failure::Of(child, error))?;
             }
+            // A member that failed in the ring during MPI_Comm_idup has the communicator, but revokes it instead: so it is not freed before.
+            Use::RingFreed | Use::Disconnect if creation == Creation::Idup => {
+                self.ring(child, number, 100).await.map_err(|error| Failure::Of(child, error))?;
+            }
             Use::RingFreed => return self.ring_on_freed(child, number, false).await,
             Use::Disconnect => return self.ring_on_freed(child, number, true).await,
             Use::DupAndRing => {
