@@ -3,9 +3,14 @@
 //! `MEND_SIM_FIRST=n` on; `MEND_SIM_SEED=n` runs one seed and prints its steps; `MEND_SIM_COUNT=1` runs n seeds, goes on after a
 //! failure, and prints how many fail.
 
-use mend_sim::environment;
+use mend_base::{Rank, Tag};
+use mend_mpi::{CommKey, ErrorClass};
+use mend_sim::programs::program;
 use mend_sim::runner::{run_inter, run_seeds};
+use mend_sim::{Cluster, Process, environment};
+use std::future::Future;
 
+const TAG: Tag = Tag(5);
 const SEEDS: u64 = 2_000;
 
 /// The branches that so many jobs must reach.
@@ -34,4 +39,94 @@ fn both_groups_connect_and_merge_at_all_survivors_or_at_none() {
             failed.seed, failed.program, failed.size, failed.what
         ),
     }
+}
+
+/// Two pairs of ranks, and what connects their leaders.
+struct Pairs {
+    process: Process,
+    pair: CommKey,
+    bridge: CommKey,
+    is_leader: bool,
+    /// The other leader, by its rank in `bridge`.
+    other: Rank,
+}
+
+impl Pairs {
+    async fn new(process: Process) -> Self {
+        let world = process.mpi.engine().comm_world();
+        let rank = process.rank.0;
+        let pair = process.mpi.split(world, Some(rank / 2), 0).await.expect("nobody dies");
+        let bridge = process.mpi.dup(world).await.expect("nobody dies");
+        let (pair, bridge) = (pair.expect("a member"), bridge.expect("a member"));
+        Pairs { process, pair, bridge, is_leader: rank.is_multiple_of(2), other: Rank(2 - rank / 2 * 2) }
+    }
+
+    fn is_revoked(&self, comm: CommKey) -> bool {
+        self.process.mpi.engine().is_revoked(comm).expect("the communicator exists")
+    }
+
+    async fn connect(&self) -> Result<Option<CommKey>, mend_mpi::Error> {
+        let other = self.is_leader.then_some((self.bridge, self.other));
+        self.process.mpi.create_inter(self.pair, Rank(0), other, TAG).await
+    }
+
+    /// Each pair still works. Nobody leaves MPI before all are here.
+    async fn assert_pair_works(&self) {
+        assert!(!self.is_revoked(self.pair), "nobody has revoked the pair");
+        self.process.mpi.barrier(self.pair).await.expect("nobody has revoked the pair");
+        let dup = self.process.mpi.dup(self.pair).await.expect("nobody has revoked the pair");
+        self.process.mpi.free(dup.expect("a member")).expect("it exists");
+        assert!(!self.is_revoked(self.pair), "nobody has revoked the pair");
+        let world = self.process.mpi.engine().comm_world();
+        self.process.mpi.barrier(world).await.expect("nobody has revoked WORLD");
+    }
+}
+
+/// Runs `script` on two pairs of ranks under 300 schedules.
+fn passes_always<F: Future<Output = ()> + 'static>(script: impl Fn(Process) -> F + 'static) {
+    let script = program(script);
+    for seed in 0..300 {
+        if let Err(report) = Cluster::new(seed, 4, script.clone()).run() {
+            panic!("{report}");
+        }
+    }
+}
+
+// Row CC1, Row RV1
+#[test]
+fn a_revoked_peer_communicator_refuses_the_creation_and_revokes_no_local_communicator() {
+    passes_always(|process| async move {
+        let pairs = Pairs::new(process).await;
+        if pairs.process.rank == Rank(3) {
+            pairs.process.mpi.revoke(pairs.bridge).expect("it exists");
+        }
+        if pairs.is_leader {
+            pairs.process.mpi.wait_until(|| pairs.is_revoked(pairs.bridge)).await;
+        }
+        let refused = pairs.connect().await.expect_err("the leaders cannot connect");
+        assert_eq!(refused.class, ErrorClass::Revoked, "{refused}");
+        pairs.assert_pair_works().await;
+    });
+}
+
+// Row CC1, Row RV1
+#[test]
+fn a_peer_communicator_that_is_revoked_at_any_moment_revokes_no_local_communicator() {
+    passes_always(|process| async move {
+        let pairs = Pairs::new(process).await;
+        let (rank, is_early) = (pairs.process.rank, pairs.process.shared_random.borrow_mut().below(2) == 0);
+        if rank == Rank(2) && is_early {
+            // The other leader waits for this one.
+            pairs.process.mpi.wait_until(|| pairs.is_revoked(pairs.bridge)).await;
+        }
+        let connecting = pairs.connect();
+        if rank == Rank(3) {
+            pairs.process.mpi.revoke(pairs.bridge).expect("it exists");
+        }
+        match connecting.await {
+            Ok(made) => pairs.process.mpi.free(made.expect("a member")).expect("it exists"),
+            Err(refused) => assert_eq!(refused.class, ErrorClass::Revoked, "{refused}"),
+        }
+        pairs.assert_pair_works().await;
+    });
 }

@@ -92,8 +92,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn known_obstacle(&self, comm: CommKey, peer_comm: Option<CommKey>) -> Option<Error> {
         let entry = self.communicators.get(comm)?;
         let peer_comm = peer_comm.and_then(|peer_comm| self.communicators.get(peer_comm));
-        if entry.is_revoked() || peer_comm.is_some_and(|peer_comm| peer_comm.is_revoked()) {
+        if entry.is_revoked() {
             return Some(Error::of(Detail::Revoked));
+        }
+        if peer_comm.is_some_and(|peer_comm| peer_comm.is_revoked()) {
+            return Some(Error::of(Detail::OtherRevoked));
         }
         let ends = (0u32..).map(Rank).zip(entry.members().iter());
         ends.filter_map(|(rank, &member)| Some(self.ends.of(member)?.error(rank).into())).next()
@@ -490,13 +493,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// A communicator is revoked: leaders that wait do not, if it is theirs or the one between them.
+    /// A communicator is revoked: leaders that wait do not, if it is theirs or the one between them. That one is no reason to revoke
+    /// theirs.
     pub(super) fn revoke_leaders(&mut self, revoked: CommKey) {
         for (key, comm, peer_comm) in self.creations.leaders() {
-            if comm == revoked || peer_comm == revoked {
-                mend_base::reach!("mpi.intercomm: revoked while the leader waits");
-                self.on_other_gave_up(key, comm, Error::of(Detail::Revoked));
-            }
+            let detail = match revoked {
+                _ if comm == revoked => Detail::Revoked,
+                _ if peer_comm == revoked => Detail::OtherRevoked,
+                _ => continue,
+            };
+            mend_base::reach!("mpi.intercomm: revoked while the leader waits");
+            self.on_other_gave_up(key, comm, Error::of(detail));
         }
     }
 
