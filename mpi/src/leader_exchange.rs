@@ -174,23 +174,28 @@ pub(crate) struct LeaderExchange {
 }
 
 impl LeaderExchange {
-    /// Begins with the group of this leader. Nothing is sent yet.
+    /// Begins, with memory for all but the group. `call` is called when nothing can fail any more: a call that the other leader never hears
+    /// of has no number.
     pub fn new(
         (channel, other, tag): (Channel, Rank, Tag),
-        call: u32,
-        group: Note,
-        processes: impl Iterator<Item = Peer>,
+        call: impl FnOnce() -> u32,
     ) -> Result<LeaderExchange, Error> {
         let no_memory = || Error::of(Detail::NoMemory);
-        let Note::Group { count, .. } = group else { return Err(Error::of(Detail::BadCreation)) };
-        let first = Buffer::try_zeroed(Note::BYTES + PEER_BYTES * count as usize).ok_or_else(no_memory)?;
-        UserMemory::of_buffer(&first).write(0, &group.to_bytes(call));
-        write_list(&first, Note::BYTES, processes);
         let last = Some(Buffer::try_zeroed(Note::BYTES).ok_or_else(no_memory)?);
         let mut unsent = VecDeque::new();
         unsent.try_reserve_exact(2).map_err(|_| no_memory())?;
-        unsent.push_back(first);
-        Ok(LeaderExchange { channel, other, tag, call, unsent, receive: None, last })
+        Ok(LeaderExchange { channel, other, tag, call: call(), unsent, receive: None, last })
+    }
+
+    /// Says the group of this leader. Nothing is sent yet.
+    pub fn say_group(&mut self, group: Note, processes: impl Iterator<Item = Peer>) -> Result<(), Error> {
+        let Note::Group { count, .. } = group else { return Err(Error::of(Detail::BadCreation)) };
+        let first = Buffer::try_zeroed(Note::BYTES + PEER_BYTES * count as usize);
+        let first = first.ok_or(Error::of(Detail::NoMemory))?;
+        UserMemory::of_buffer(&first).write(0, &group.to_bytes(self.call));
+        write_list(&first, Note::BYTES, processes);
+        self.unsent.push_back(first);
+        Ok(())
     }
 
     /// Says the last note. Does nothing if it was said.

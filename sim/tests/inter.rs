@@ -4,7 +4,7 @@
 //! failure, and prints how many fail.
 
 use mend_base::{Rank, Tag};
-use mend_mpi::{CommKey, ErrorClass};
+use mend_mpi::{CommKey, Error, ErrorClass};
 use mend_sim::programs::program;
 use mend_sim::runner::{run_inter, run_seeds};
 use mend_sim::{Cluster, Process, environment};
@@ -65,9 +65,12 @@ impl Pairs {
         self.process.mpi.engine().is_revoked(comm).expect("the communicator exists")
     }
 
-    async fn connect(&self) -> Result<Option<CommKey>, mend_mpi::Error> {
-        let other = self.is_leader.then_some((self.bridge, self.other));
-        self.process.mpi.create_inter(self.pair, Rank(0), other, TAG).await
+    async fn connect(&self) -> Result<Option<CommKey>, Error> {
+        self.connect_by(Some((self.bridge, self.other))).await
+    }
+
+    async fn connect_by(&self, other: Option<(CommKey, Rank)>) -> Result<Option<CommKey>, Error> {
+        self.process.mpi.create_inter(self.pair, Rank(0), other.filter(|_| self.is_leader), TAG).await
     }
 
     /// Each pair still works. Nobody leaves MPI before all are here.
@@ -127,6 +130,24 @@ fn a_peer_communicator_that_is_revoked_at_any_moment_revokes_no_local_communicat
             Ok(made) => pairs.process.mpi.free(made.expect("a member")).expect("it exists"),
             Err(refused) => assert_eq!(refused.class, ErrorClass::Revoked, "{refused}"),
         }
+        pairs.assert_pair_works().await;
+    });
+}
+
+// Row CC1
+#[test]
+fn what_only_a_leader_can_refuse_ends_the_calls_of_its_group_and_the_next_call_connects() {
+    passes_always(|process| async move {
+        let pairs = Pairs::new(process).await;
+        let freed = pairs.process.mpi.dup(pairs.bridge).await.expect("nobody dies").expect("a member");
+        pairs.process.mpi.free(freed).expect("it exists");
+        let itself = Rank(2 - pairs.other.0);
+        let others = [(pairs.bridge, itself), (pairs.bridge, Rank(4)), (freed, pairs.other)];
+        for other in others.map(Some).into_iter().chain([None]) {
+            pairs.connect_by(other).await.expect_err("the leader is given no other leader");
+        }
+        let made = pairs.connect().await.expect("nobody dies").expect("a member");
+        pairs.process.mpi.free(made).expect("it exists");
         pairs.assert_pair_works().await;
     });
 }
