@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the leaders of two groups tell each other while their groups create an intercommunicator (MPI_INTERCOMM_CREATE), on the creation
-//! context of the peer communicator.
+//! What the leaders of two groups tell each other while their groups create an intercommunicator (MPI_INTERCOMM_CREATE), on the context
+//! of leaders of the peer communicator.
 //!
 //! ```text
 //!   leader of A                                    leader of B
@@ -222,7 +222,8 @@ impl LeaderExchange {
                 Some((call, note)) if call == self.call => {
                     return Some(Ok(Received { note, processes: processes_in(&buffer, Note::BYTES) }));
                 }
-                _ => mend_base::reach!("mpi.leader_exchange: of an earlier call"),
+                Some(_) => mend_base::reach!("mpi.leader_exchange: of an earlier call"),
+                None => return Some(Err(Error::of(Detail::BadCreation))),
             }
         }
     }
@@ -314,7 +315,6 @@ mod tests {
         for note in [group, Note::Ready].into_iter().chain(given_up) {
             assert_eq!(Note::read(&note.to_bytes(9)), Some((9, note)));
         }
-        // An announcement among a group has twelve bytes.
         assert_eq!(Note::read(&[0; 12]), None);
         assert_eq!(Note::read(&[0; Note::BYTES]), None);
         let mut longer = Note::Ready.to_bytes(1);

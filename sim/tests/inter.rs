@@ -151,3 +151,35 @@ fn what_only_a_leader_can_refuse_ends_the_calls_of_its_group_and_the_next_call_c
         pairs.assert_pair_works().await;
     });
 }
+
+/// As two threads that call with one tag: which call comes first differs between the ranks.
+#[test]
+fn leaders_and_members_of_a_group_that_use_one_tag_at_a_time_take_no_messages_of_each_other() {
+    let script = program(|process: Process| async move {
+        let world = process.mpi.engine().comm_world();
+        let alone = process.mpi.split(world, Some(process.rank.0), 0).await.expect("nobody dies");
+        let alone = alone.expect("a member");
+        let group = process.mpi.engine().communicator(world).expect("it exists").group.clone();
+        let other = (world, Rank(1 - process.rank.0));
+        for _ in 0..3 {
+            let (among, between);
+            if process.own_random.borrow_mut().below(2) == 0 {
+                among = process.mpi.create_group(world, &group, TAG);
+                process.pause().await;
+                between = process.mpi.create_inter(alone, Rank(0), Some(other), TAG);
+            } else {
+                between = process.mpi.create_inter(alone, Rank(0), Some(other), TAG);
+                process.pause().await;
+                among = process.mpi.create_group(world, &group, TAG);
+            }
+            for made in [among.await, between.await] {
+                process.mpi.free(made.expect("nobody dies").expect("a member")).expect("it exists");
+            }
+        }
+    });
+    for seed in 0..300 {
+        if let Err(report) = Cluster::new(seed, 2, script.clone()).run() {
+            panic!("{report}");
+        }
+    }
+}

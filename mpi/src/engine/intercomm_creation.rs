@@ -151,7 +151,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return Err(Error::of(Detail::GroupsOverlap));
         }
         let identity = peer_communicator.identity;
-        let channel = self.communicators.creation_channel(peer_comm, &self.ends, &mut self.layers)?;
+        let channel = self.communicators.leaders_channel(peer_comm, &self.ends, &mut self.layers)?;
         let calls = &mut self.creations;
         let exchange = LeaderExchange::new((channel, other, tag), || calls.next_call(identity, other, tag))?;
         if let Some(entry) = self.communicators.get_mut(peer_comm) {
