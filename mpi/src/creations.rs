@@ -31,6 +31,7 @@ use crate::operation_table::OperationTable;
 use crate::{CommKey, Error};
 use mend_base::{Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::UserMemory;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A creation that runs.
@@ -104,7 +105,7 @@ pub(crate) struct Creations {
     queues: BTreeMap<Identity, VecDeque<Key>>,
     /// Those on which a group votes, or the two groups of an intercommunicator, by the identity of the new communicator.
     groups: BTreeMap<Identity, Key>,
-    /// How often this process was a leader, by peer communicator, other leader and tag.
+    /// How often this process was a leader, by peer communicator, other leader and tag, since such a call last succeeded.
     calls: BTreeMap<(Identity, Rank, i32), u32>,
     /// Of leaders whose creations have ended, and whose last notes have not left.
     left: Vec<LeaderSide>,
@@ -207,6 +208,16 @@ impl Creations {
         *call
     }
 
+    /// This call of a leader has succeeded: so has that of the other leader, and both have read all notes of it and of earlier calls. So the
+    /// next call may have the first number again, unless one has begun, and nothing is stored for a tag that is used once.
+    pub fn forget_call(&mut self, peer_comm: Identity, other: Rank, tag: Tag, call: u32) {
+        if let Entry::Occupied(entry) = self.calls.entry((peer_comm, other, tag.0))
+            && *entry.get() == call
+        {
+            entry.remove();
+        }
+    }
+
     /// The creations whose leader is this process and waits for the other one, with their local and peer communicators.
     pub fn leaders(&self) -> Vec<(Key, CommKey, CommKey)> {
         let waits = |key| {
@@ -244,5 +255,25 @@ impl Creations {
     /// The operations, to be changed.
     pub fn operations_mut(&mut self) -> &mut OperationTable<Creation> {
         &mut self.operations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Creations;
+    use mend_base::{Identity, Peer, Rank, Tag};
+
+    #[test]
+    fn calls_of_leaders_are_counted_until_one_succeeds_and_no_other_has_begun() {
+        let mut creations = Creations::default();
+        let peer_comm = Identity { creator: Peer(1), number: 1 };
+        let next = |creations: &mut Creations, tag| creations.next_call(peer_comm, Rank(1), Tag(tag));
+        assert_eq!([next(&mut creations, 7), next(&mut creations, 7), next(&mut creations, 8)], [1, 2, 1]);
+        creations.forget_call(peer_comm, Rank(1), Tag(7), 1);
+        assert_eq!(next(&mut creations, 7), 3, "a later call has begun");
+        creations.forget_call(peer_comm, Rank(1), Tag(7), 3);
+        creations.forget_call(peer_comm, Rank(1), Tag(8), 1);
+        assert!(creations.calls.is_empty());
+        assert_eq!(next(&mut creations, 7), 1);
     }
 }

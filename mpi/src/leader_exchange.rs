@@ -8,8 +8,8 @@
 //!     ready: all of A have made it ─▶   ◀─ ready, or given up: the cause
 //! ```
 //!
-//! Each leader sends its group first, and then either that its group is ready or that it has given up: nothing else, so after one of
-//! these the other one waits for nothing more. Calls with the same peer communicator, leaders and tag pair in their order: each has a
+//! Each leader sends its group first, unless it gives up at once, and then either that its group is ready or that it has given up: nothing
+//! else, so after one of these the other one waits for nothing more. A leader that gives up at once has read nothing. Calls with the same peer communicator, leaders and tag pair in their order: each has a
 //! number, and messages of earlier calls, which the other leader may have left unread when its call failed, are passed over.
 //!
 //! A value of a creation that runs.
@@ -196,6 +196,16 @@ impl LeaderExchange {
         write_list(&first, Note::BYTES, processes);
         self.unsent.push_back(first);
         Ok(())
+    }
+
+    /// Takes the first note back. Only before anything was sent or received: then the other leader never learns what it says.
+    pub fn withdraw_group(&mut self) {
+        self.unsent.clear();
+    }
+
+    /// The other leader, by its rank in the peer communicator, the tag, and the number of the call.
+    pub fn call(&self) -> (Rank, Tag, u32) {
+        (self.other, self.tag, self.call)
     }
 
     /// Says the last note. Does nothing if it was said.

@@ -152,6 +152,34 @@ fn what_only_a_leader_can_refuse_ends_the_calls_of_its_group_and_the_next_call_c
     });
 }
 
+// Otherwise other processes would store the gaps in the numbers for ever.
+#[test]
+fn a_leader_that_gives_up_at_once_takes_its_number_back_and_so_does_the_one_that_is_told() {
+    passes_always(|process| async move {
+        let pairs = Pairs::new(process).await;
+        let next_number = async || {
+            let dup = pairs.process.mpi.dup(pairs.pair).await.expect("nobody dies").expect("a member");
+            let number = pairs.process.mpi.engine().communicator(dup).expect("it exists").identity.number;
+            pairs.process.mpi.free(dup).expect("it exists");
+            number
+        };
+        let before = next_number().await;
+        // Only rank 0 knows at once that its group is revoked.
+        let group = pairs.process.mpi.dup(pairs.pair).await.expect("nobody dies").expect("a member");
+        if pairs.process.rank == Rank(0) {
+            pairs.process.mpi.revoke(group).expect("it exists");
+        }
+        for _ in 0..9 {
+            let other = pairs.is_leader.then_some((pairs.bridge, pairs.other));
+            let refused = pairs.process.mpi.create_inter(group, Rank(0), other, TAG).await;
+            refused.expect_err("one group is revoked");
+        }
+        assert_eq!(next_number().await, before + 2, "one for each duplicate");
+        pairs.process.mpi.free(group).expect("it exists");
+        pairs.assert_pair_works().await;
+    });
+}
+
 /// As two threads that call with one tag: which call comes first differs between the ranks.
 #[test]
 fn leaders_and_members_of_a_group_that_use_one_tag_at_a_time_take_no_messages_of_each_other() {

@@ -432,7 +432,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     pub(super) fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
-        self.end_exchange_of_leaders(key);
+        self.end_exchange_of_leaders(key, result.is_ok());
         let operations = self.creations.operations_mut();
         let Some(comm) = operations.comm_of(key) else { return };
         let into = operations.running(key).and_then(|creation| creation.into.as_ref().map(UserMemory::share));

@@ -91,7 +91,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.add_request(comm);
         self.unconnected_query.begin_wait();
         match (is_leader, obstacle) {
-            (true, Some(error)) => self.lead(key, comm, Err(error)),
+            (true, Some(error)) => {
+                self.withdraw_group(key, comm);
+                self.lead(key, comm, Err(error));
+            }
             (true, None) => {}
             (false, _) => self.broadcast(key, comm),
         }
@@ -171,6 +174,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         side.exchange.say_group(note, group.iter())
     }
 
+    /// The leader gives up before it has sent anything.
+    fn withdraw_group(&mut self, key: Key, comm: CommKey) {
+        let creation = self.creations.operations_mut().running_mut(key);
+        if let Some(side) = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()) {
+            side.exchange.withdraw_group();
+        }
+        self.return_number(key, comm);
+    }
+
+    /// No other process will use the number that this leader has drawn.
+    fn return_number(&mut self, key: Key, comm: CommKey) {
+        let creation = self.creations.operations_mut().running_mut(key);
+        let number = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()?.number.take());
+        if let (Some(number), Some(entry)) = (number, self.communicators.get(comm)) {
+            let local = entry.communicator().clone();
+            self.communicators.return_number(&local, number);
+        }
+    }
+
     fn me(&self) -> Peer {
         self.layers.runtime.membership().peer
     }
@@ -186,7 +208,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return 0;
         };
         match received {
-            Ok(Received { note: Note::GivenUp(why), .. }) => self.on_other_gave_up(key, comm, why.error()),
+            Ok(Received { note: Note::GivenUp(why), .. }) => {
+                if is_at_start {
+                    // That leader has read nothing, so it has not learned the number.
+                    self.return_number(key, comm);
+                }
+                self.on_other_gave_up(key, comm, why.error());
+            }
             Err(error) => {
                 let error = self.of_other_leader(key, error);
                 self.on_other_gave_up(key, comm, error);
@@ -257,7 +285,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if remote.is_local_first() {
             return Ok((Identity { creator: self.me(), number: own }, group));
         }
-        self.communicators.return_number(&local, own);
+        self.return_number(key, comm);
         Ok((Identity { creator, number }, group))
     }
 
@@ -551,13 +579,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The creation ends: its leader says its last note, if it has not.
-    pub(super) fn end_exchange_of_leaders(&mut self, key: Key) {
+    pub(super) fn end_exchange_of_leaders(&mut self, key: Key, succeeded: bool) {
         self.say_last(key, Note::GivenUp(WhyNot::Other));
         let creation = self.creations.operations_mut().running_mut(key);
         let Some(mut side) = creation.and_then(|creation| creation.inter.as_mut()?.side.take()) else {
             return;
         };
         side.exchange.stop_receiving(&mut self.layers);
+        if succeeded && let Some(peer_comm) = self.identity_of(side.peer_comm) {
+            let (other, tag, call) = side.exchange.call();
+            self.creations.forget_call(peer_comm, other, tag, call);
+        }
         self.creations.leave(side);
         self.release_left_exchanges();
     }
