@@ -266,7 +266,6 @@ pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
 pub(crate) fn disconnect(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
     let handle = comm.get();
     let ended = world.wait(|engine| {
-        engine.expect_any();
         let has_pending = Comm(handle).key(engine).and_then(|key| Ok(engine.has_pending_operations(key)?));
         match has_pending {
             Ok(true) => None,
