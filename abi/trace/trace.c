@@ -10,6 +10,7 @@
  * Numbers are in the order of the machine, times in nanoseconds of CLOCK_MONOTONIC, which all processes of a host share. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdatomic.h>
@@ -69,6 +70,15 @@ static void *find(const char *name)
     return found;
 }
 
+static int allocate(int file, off_t bytes)
+{
+    int error;
+    do
+        error = posix_fallocate(file, 0, bytes);
+    while (error == EINTR);
+    return error;
+}
+
 static void open_file(uint64_t start)
 {
     const char *name = getenv("MEND_TRACE");
@@ -85,11 +95,14 @@ static void open_file(uint64_t start)
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     size_t bytes = sizeof *trace + CAPACITY * sizeof *trace->records;
     void *memory = MAP_FAILED;
-    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+    /* With its blocks: a store to a page for which the disk has no place ends the rank by SIGBUS. */
+    if (file >= 0 && allocate(file, (off_t)bytes) == 0)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (file >= 0)
         close(file);
     if (memory == MAP_FAILED) {
+        if (file >= 0)
+            unlink(path);
         fprintf(stderr, "libmend_trace: cannot write %s, so rank %d records nothing\n", path, rank);
         return;
     }
