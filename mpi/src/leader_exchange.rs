@@ -199,7 +199,7 @@ impl LeaderExchange {
     }
 
     /// Takes the first note back. Only before anything was sent or received: then the other leader never learns what it says.
-    pub fn withdraw_group(&mut self) {
+    pub fn take_back_group(&mut self) {
         self.unsent.clear();
     }
 

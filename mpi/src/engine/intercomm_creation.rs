@@ -92,7 +92,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.unconnected_query.begin_wait();
         match (is_leader, obstacle) {
             (true, Some(error)) => {
-                self.withdraw_group(key, comm);
+                self.take_back_group(key, comm);
                 self.lead(key, comm, Err(error));
             }
             (true, None) => {}
@@ -175,10 +175,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The leader gives up before it has sent anything.
-    fn withdraw_group(&mut self, key: Key, comm: CommKey) {
+    fn take_back_group(&mut self, key: Key, comm: CommKey) {
         let creation = self.creations.operations_mut().running_mut(key);
         if let Some(side) = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()) {
-            side.exchange.withdraw_group();
+            side.exchange.take_back_group();
         }
         self.return_number(key, comm);
     }
