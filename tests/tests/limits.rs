@@ -49,7 +49,7 @@ fn a_traced_job_runs_on_a_full_disk_and_leaves_no_trace() {
     let test = "a_traced_job_runs_on_a_full_disk_and_leaves_no_trace";
     let mut command = four_ranks(program::limit_program("exchange.c"));
     command.env("MEND_TRACE", "/mnt/run");
-    match sandbox::unshare(&["-m"], "mount -t tmpfs -o size=1m none /mnt", &command) {
+    match sandbox::unshare(&["-m"], "mount -t tmpfs -o size=8k none /mnt", &command) {
         Err(why) => skip(test, &why),
         Ok(command) => {
             let ended = WatchedCommand::new(command, LIMIT).run();
