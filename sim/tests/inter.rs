@@ -211,3 +211,11 @@ fn leaders_and_members_of_a_group_that_use_one_tag_at_a_time_take_no_messages_of
         }
     }
 }
+
+/// Seed 706885: a leader that knew of a failure and of a departure told the other group of the departure, which it could not explain.
+#[test]
+fn a_seed_that_found_a_defect_passes() {
+    if let Err(failed) = run_seeds(run_inter, 706_885..706_886) {
+        panic!("{}: {}", failed.seed, failed.what);
+    }
+}

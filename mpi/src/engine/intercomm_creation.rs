@@ -132,8 +132,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if self.communicators.get(peer_comm).is_some_and(CommEntry::is_revoked) {
             return Some(Error::of(Detail::OtherRevoked));
         }
-        let ends = (0u32..).map(Rank).zip(entry.members().iter());
-        ends.filter_map(|(rank, &member)| Some(self.ends.of(member)?.error(rank).into())).next()
+        let ranks = (0u32..).map(Rank).zip(entry.members().iter());
+        let ended = ranks.filter_map(|(rank, &member)| Some((rank, self.ends.of(member)?)));
+        // A failure first: others may have left because of it, which the other group cannot find out.
+        let first = ended.min_by_key(|&(rank, end)| (end != End::Failed, rank));
+        first.map(|(rank, end)| end.error(rank).into())
     }
 
     /// `Err`: the other leader cannot be told anything.
