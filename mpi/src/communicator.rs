@@ -38,6 +38,8 @@ pub(crate) struct CommEntry {
     creation: Option<Channel>,
     /// For agreements by schedules; opened when it is needed.
     agreement: Option<Channel>,
+    /// For leaders that create an intercommunicator; opened when it is needed.
+    leaders: Option<Channel>,
     /// The components that serve its collective operations.
     selection: Arc<Selection>,
     /// The number of collective operations that run on it.
@@ -172,7 +174,8 @@ impl CommEntry {
     }
 
     fn close<N: Btl, R>(&self, layers: &mut Layers<N, R>) {
-        for channel in [self.user, self.collective].into_iter().chain(self.creation).chain(self.agreement) {
+        let opened_late = [self.creation, self.agreement, self.leaders].into_iter().flatten();
+        for channel in [self.user, self.collective].into_iter().chain(opened_late) {
             layers.pml.close(channel);
         }
     }
@@ -496,6 +499,20 @@ impl Communicators {
         Ok(*entry.creation.get_or_insert_with(open))
     }
 
+    /// The channel for two leaders that are members of `comm`. Notes of leaders and announcements must not match each other's receives:
+    /// threads may use one tag for both at a time.
+    pub fn leaders_channel<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Channel, Error> {
+        let entry = self.valid_mut(comm)?;
+        let open =
+            || open_late(comm, ContextKind::Leaders, &entry.communicator, &entry.members, ends, layers);
+        Ok(*entry.leaders.get_or_insert_with(open))
+    }
+
     /// The channel for agreements of the members of `comm` by schedules.
     pub fn agreement_channel<N: Btl, R>(
         &mut self,
@@ -537,6 +554,7 @@ impl Communicators {
                 collective: layers.pml.open(identity, other, rank, Arc::clone(&members), index, ends),
                 creation: None,
                 agreement: None,
+                leaders: None,
                 selection,
                 partners: communicator.partners().size(),
                 communicator,

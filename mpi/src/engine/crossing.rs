@@ -23,7 +23,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Ends a look, after a timed check, at this time. `is_waiting`: the call goes on. `threads`: the number of threads of the program that may start
-    /// operations; called if a search is due.
+    /// operations, which is called if a search is due; the calling thread must not count as one whose wait is unsatisfiable.
     pub fn end_look(&mut self, is_waiting: bool, now: Instant, threads: impl FnOnce() -> Option<u32>) {
         let (noted, needs_all) = self.wake_ups.end_look();
         if !is_waiting {
