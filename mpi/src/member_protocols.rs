@@ -11,6 +11,19 @@
 //! An [`Instance`] exists from the first use of a protocol of its communicator on, and stays after the communicator is freed for as
 //! long as another member may need an answer of this one (Trap 14).
 //!
+//! # Members that cannot reach each other
+//!
+//! The protocols are proven for channels on which each message arrives unless its sender or its receiver has failed. Two processes that
+//! cannot connect, or not any more, are both alive, so neither may count as failed or departed: others would go on with it, and members
+//! would decide differently. So the protocols do not learn that a peer is unreachable. They run as long as no message between the two is
+//! needed. The first message that is lost, or may be, has the node daemon end one of the two ([`Event::Needed`]): from then on that member
+//! has failed for everybody, and the messages that were lost are a suffix of those on a channel to or from a failed member, which the
+//! proofs allow. A lost message is never followed by one that arrives, since an unreachable peer is never connected again. If both are
+//! told to each other as lost at once, the node daemon still ends one. Its sender alone must act: a receiver that waits for a lost
+//! message is told the end of the sender, or is ended. (To relay the messages through another process would spare the life of a process
+//! without memory, but the order of messages on two ways, and the end of the relay, would have to be proven.) A peer that leaves MPI has
+//! departed, whether it could be reached or not.
+//!
 //! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
 
 mod instance;
@@ -20,7 +33,7 @@ mod searches;
 
 use crate::layers::Layers;
 use instance::Scratch;
-pub(crate) use instance::{Effects, Event, Instance};
+pub(crate) use instance::{Effects, Event, Gone, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_proto::spread;
@@ -50,6 +63,8 @@ pub(crate) struct MemberProtocols {
     unflushed: Vec<Identity>,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: BTreeSet<Identity>,
+    /// The peers to which a message was given to the PML.
+    contacted: BTreeSet<PeerIndex>,
     /// For agreements that wait for each other.
     cycle_searches: CycleSearches,
     /// As which the control queue of the PML knows these messages.
@@ -60,8 +75,8 @@ pub(crate) struct MemberProtocols {
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
     Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool },
-    /// It is not created here yet. How its creator has ended, if that is published here.
-    NotCreated(Option<End>),
+    /// It is not created here yet. How its creator is gone, if that is published here.
+    NotCreated(Option<Gone>),
     /// It was freed here, or its creation failed.
     Retired {
         /// It was revoked when it was freed.
@@ -220,12 +235,12 @@ impl MemberProtocols {
     /// A message about a communicator that is not created here. If it is about its creation, whose vote this member has not heard of, it
     /// comes from a root by succession: the creator has ended, as all members above this one in the tree. Then this member will
     /// not create it any more, even if its program never calls.
-    fn on_early(&mut self, packet: Packet, about: About, message: &Message, creator: Option<End>) -> bool {
+    fn on_early(&mut self, packet: Packet, about: About, message: &Message, creator: Option<Gone>) -> bool {
         match (message, creator) {
-            (Message::Creation(message), Some(end)) => {
-                let reason = match end {
-                    End::Failed => Reason::Failed(CREATOR),
-                    End::Finalized | End::Unreachable(_) => Reason::Departed(CREATOR),
+            (Message::Creation(message), Some(how)) => {
+                let reason = match how {
+                    Gone::Failed => Reason::Failed(CREATOR),
+                    Gone::Departed => Reason::Departed(CREATOR),
                 };
                 self.refuse_creation(packet.peer, about, message, reason);
                 return true;
@@ -309,6 +324,7 @@ impl MemberProtocols {
 
     /// The end of a peer is published, after its last message was delivered.
     pub fn on_end(&mut self, (who, peer): (Peer, PeerIndex), end: End, ends: &Ends) {
+        let Some(how) = Gone::of(end) else { return self.on_unreachable(peer) };
         self.deliver_early_of(who);
         let MemberProtocols { instances, packets, events, scratch, unflushed, cycle_searches, .. } = self;
         let mut effects = Effects { packets, events, scratch };
@@ -316,12 +332,21 @@ impl MemberProtocols {
             if let Some(member) = instance.rank_of(peer) {
                 cycle_searches.on_end(identity, member);
             }
-            instance.on_end(peer, end, ends, &mut effects);
+            instance.on_end(peer, how, ends, &mut effects);
             if !unflushed.contains(&identity) {
                 unflushed.push(identity);
             }
         }
         self.packets.retain(|packet| packet.peer != peer);
+    }
+
+    /// It is published that a peer cannot be reached. What was sent to it may be lost.
+    fn on_unreachable(&mut self, peer: PeerIndex) {
+        let before = self.packets.len();
+        self.packets.retain(|packet| packet.peer != peer);
+        if self.packets.len() < before || self.contacted.contains(&peer) {
+            self.events.push_back(Event::Needed(peer));
+        }
     }
 
     /// The creator of communicators that are not known here has ended: their early messages are looked at again.
@@ -353,12 +378,20 @@ impl MemberProtocols {
         let Some(control) = self.control_queue(layers) else { return events };
         let before = self.packets.len();
         let mut full: Vec<PeerIndex> = Vec::new();
-        self.packets.retain(|packet| {
+        let MemberProtocols { packets, contacted, events: results, .. } = self;
+        packets.retain(|packet| {
             if full.contains(&packet.peer) {
                 return true;
             }
+            if let Some(End::Unreachable(_)) = ends.of(packet.peer) {
+                results.push_back(Event::Needed(packet.peer));
+                return false;
+            }
             match layers.pml.send_control(packet.peer, control, packet.as_bytes()) {
-                Ok(()) => false,
+                Ok(()) => {
+                    contacted.insert(packet.peer);
+                    false
+                }
                 Err(ControlError::NoMemory | ControlError::TooMany) => {
                     full.push(packet.peer);
                     true

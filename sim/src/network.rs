@@ -34,6 +34,8 @@ pub struct SimNetwork {
     false_evidence: u64,
     /// The processes whose bells were rung since they began to sleep.
     rung: BTreeSet<u32>,
+    /// The pairs of which one side could not connect, lower rank first.
+    refused: BTreeSet<(u32, u32)>,
     queues: BTreeMap<(u32, u32), PairQueues>,
     /// Messages and chunks that were sent. Equal to `delivered` at the end of a job without deaths.
     pub sent: u64,
@@ -185,6 +187,7 @@ impl SimNetwork {
             killer: Killer::none(),
             false_evidence: 0,
             rung: BTreeSet::new(),
+            refused: BTreeSet::new(),
             queues: BTreeMap::new(),
             sent: 0,
             delivered: 0,
@@ -265,8 +268,18 @@ impl SimNetwork {
         slow > 0 && (from * 7 + to * 13 + slow as u32).is_multiple_of(4) && !self.random.once_in(slow)
     }
 
-    fn draws_refusal(&mut self) -> bool {
-        self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in)
+    /// Whether the connection of this pair fails.
+    fn draws_refusal(&mut self, me: u32, peer: u32) -> bool {
+        let refuses = self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in);
+        if refuses {
+            self.refused.insert((me.min(peer), me.max(peer)));
+        }
+        refuses
+    }
+
+    /// Whether the connection of this pair failed at one of its sides.
+    pub fn is_refused(&self, one: u32, two: u32) -> bool {
+        self.refused.contains(&(one.min(two), one.max(two)))
     }
 }
 
@@ -494,7 +507,7 @@ impl Btl for SimBtl {
         let mut reader = Reader::new(entry);
         let number = reader.u32().ok_or(ConnectError::LayoutDiffers)?;
         let sizes = Sizes::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-        if number != self.me && self.shared.borrow_mut().draws_refusal() {
+        if number != self.me && self.shared.borrow_mut().draws_refusal(self.me, number) {
             return Err(ConnectError::NoMemory);
         }
         self.endpoints.push(Endpoint {

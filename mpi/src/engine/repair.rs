@@ -6,7 +6,7 @@ use super::Engine;
 use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
-use crate::member_protocols::{Event, Instance, Target};
+use crate::member_protocols::{Event, Gone, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
@@ -143,7 +143,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     fn target(&self, identity: Identity) -> Target {
         target(&self.layers.pml, &self.communicators, identity, |creator| {
-            self.ends.of(self.peer_reports.find(creator)?)
+            Gone::of(self.ends.of(self.peer_reports.find(creator)?)?)
         })
     }
 
@@ -163,7 +163,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut delivered = 0;
         while let Some(packet) = self.member_protocols.next_arrival() {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
-            let end_of = |creator| ends.of(peer_reports.find(creator)?);
+            let end_of = |creator| Gone::of(ends.of(peer_reports.find(creator)?)?);
             let target = |identity| target(&layers.pml, communicators, identity, end_of);
             if !member_protocols.deliver(packet, target, ends) {
                 self.peer_reports.on_evidence(packet.peer, Cause::Garbage);
@@ -185,6 +185,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
                 Event::Recall(key) => self.layers.runtime.recall_result(key),
                 Event::OwesResults(identity) => self.close_member_protocols(identity),
+                Event::Needed(peer) => self.peer_reports.need(peer, &mut self.layers.runtime),
                 Event::Suspected(creator) => {
                     let creator = self.peer_reports.peer_index(creator);
                     self.ask_if_unknown(creator);
@@ -459,12 +460,12 @@ fn flag_for_us(value: u64, remote: Option<&Remote>) -> u32 {
     }
 }
 
-/// Which communicator of this process has this identity. `end_of`: how a process has ended, if that is published.
+/// Which communicator of this process has this identity. `end_of`: how a process is gone, if that is published.
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
-    end_of: impl FnOnce(Peer) -> Option<End>,
+    end_of: impl FnOnce(Peer) -> Option<Gone>,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => {
