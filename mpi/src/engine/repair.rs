@@ -360,7 +360,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let left = members.and_then(|members| {
                 members.iter().position(|&member| self.ends.of(member) == Some(End::Finalized))
             });
-            let error = Error::of(Detail::PeerLeft(Rank(left.unwrap_or(0) as u32)));
+            // One that has freed the communicator, or whose end is not published here yet, is not named.
+            let rank = left.map(|rank| Rank(rank as u32));
+            let error = Error::of(rank.map_or(Detail::SomeMemberLeft, Detail::PeerLeft));
             return Err(self.communicators.get(comm).map_or(error, |entry| entry.named(error)));
         }
         Ok(())
@@ -487,9 +489,13 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
 #[cfg(test)]
 mod tests {
     use super::{flag_for_us, flags, without};
-    use mend_base::{Identity, Job, Peer, Rank};
+    use crate::scripted::{ScriptedJob, peer};
+    use crate::{Detail, Error};
+    use mend_base::{Identity, Instant, Job, Peer, Rank};
     use mend_comm::{Communicator, Group, Remote};
+    use mend_proto::agreement::Decision;
     use mend_proto::ranks::Ranks;
+    use mend_runtime::Notice;
     use std::sync::Arc;
 
     const IDENTITY: Identity = Identity { creator: Peer(7), number: 20 };
@@ -540,5 +546,24 @@ mod tests {
         let decided = flags(0b1110, low) & flags(0b0111, low) & flags(u32::MAX, high);
         assert_eq!((flag_for_us(decided, low), flag_for_us(decided, high)), (u32::MAX, 0b0110));
         assert_eq!(flag_for_us(flags(5, None) & flags(6, None), None), 4);
+    }
+
+    // Row AG4
+    #[test]
+    fn an_agreement_without_a_member_that_has_left_names_it_once_that_is_published_and_nobody_before() {
+        let job = ScriptedJob::default();
+        let mut process = job.process(0, 3);
+        let decision = Decision {
+            value: 0,
+            failed: Ranks::default(),
+            acknowledged: true,
+            departed: true,
+            crossed: None,
+        };
+        let world = process.comm_world();
+        assert_eq!(process.agreed(world, &decision), Err(Error::of(Detail::SomeMemberLeft)));
+        job.notify(0, Notice::Finalized(peer(2)));
+        process.progress(Instant(1));
+        assert_eq!(process.agreed(world, &decision), Err(Error::of(Detail::PeerLeft(Rank(2)))));
     }
 }
