@@ -26,12 +26,14 @@
 //!
 //! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
 
+mod early;
 mod instance;
 pub(crate) mod left_result;
 mod packet;
 mod searches;
 
 use crate::layers::Layers;
+use early::EarlyMessages;
 use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Gone, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
@@ -39,7 +41,7 @@ use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_proto::spread;
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
-use mend_transport::Btl;
+use mend_transport::{Btl, Cause};
 pub(crate) use packet::{AM_ID, Packet};
 use packet::{About, Message};
 use searches::CycleSearches;
@@ -53,8 +55,8 @@ pub(crate) struct MemberProtocols {
     instances: BTreeMap<Identity, Instance>,
     /// Messages that have arrived and are not handed to their instance yet.
     inbox: VecDeque<Packet>,
-    /// Messages about communicators that are not created here yet, in the order of their arrival.
-    early: BTreeMap<Identity, Vec<Packet>>,
+    /// Messages about communicators that are not created here yet.
+    early: EarlyMessages,
     /// Messages that leave with the next step.
     packets: VecDeque<Packet>,
     events: VecDeque<Event>,
@@ -75,8 +77,8 @@ pub(crate) struct MemberProtocols {
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
     Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool },
-    /// It is not created here yet. How its creator is gone, if that is published here.
-    NotCreated(Option<Gone>),
+    /// It is not created here yet. What is known of the process that creates it.
+    NotCreated(Creator),
     /// It was freed here, or its creation failed.
     Retired {
         /// It was revoked when it was freed.
@@ -84,9 +86,18 @@ pub(crate) enum Target {
     },
 }
 
-/// So many early messages of one communicator are stored. A member sends few before all others have created the communicator: its
-/// part of one agreement and one vote, and news, each with the failures.
-const EARLY_MAX: usize = 1 << 16;
+/// What this process knows of the process by which a communicator that is not created here is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Creator {
+    /// No process has this name: no correct member names such a communicator.
+    Nobody,
+    /// It is this process itself.
+    Myself,
+    /// It has neither failed nor left, as far as it is published here.
+    Open,
+    /// It is published here that it is gone.
+    Gone(Gone),
+}
 
 /// The rank, in a communicator that is decided by its members alone, of the process that creates it.
 const CREATOR: Rank = Rank(0);
@@ -139,14 +150,19 @@ impl MemberProtocols {
         self.inbox.pop_front()
     }
 
-    /// Hands a message to its instance. `false`: no correct member sends it.
-    pub fn deliver(&mut self, packet: Packet, target: impl FnOnce(Identity) -> Target, ends: &Ends) -> bool {
-        let Some((about, message)) = packet.read() else { return false };
+    /// Hands a message to its instance. `Err`: evidence against its sender: no correct member sends it, or there is no memory for it.
+    pub fn deliver(
+        &mut self,
+        packet: Packet,
+        target: impl FnOnce(Identity) -> Target,
+        ends: &Ends,
+    ) -> Result<(), Cause> {
+        let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
         let instance = self.instances.get(&about.identity);
         if instance.is_some_and(Instance::is_closed) && !matches!(message, Message::Spread(_)) {
             self.answer_for_retired(packet.peer, about, &message, false);
-            return true;
+            return Ok(());
         }
         if instance.is_none() {
             match target(about.identity) {
@@ -159,15 +175,15 @@ impl MemberProtocols {
                         instance.close(ends, &mut effects);
                     }
                 }
-                Target::NotCreated(_) | Target::Retired { .. } if is_search => return true,
-                Target::NotCreated(end) => return self.on_early(packet, about, &message, end),
+                Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
+                Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
                 Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
-                    return true;
+                    return Ok(());
                 }
             }
         }
-        let Some((instance, mut effects)) = self.instance(about.identity) else { return true };
+        let Some((instance, mut effects)) = self.instance(about.identity) else { return Ok(()) };
         let source = match message {
             // Its sender does not know its rank any more, or does not know it at all.
             Message::Gone
@@ -177,10 +193,10 @@ impl MemberProtocols {
             }
             _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
         };
-        let Some(source) = source else { return false };
+        let Some(source) = source else { return Err(Cause::Garbage) };
         if let Message::Crossing(message) = message {
             self.cycle_searches.on_arrival(about.identity, source, message);
-            return true;
+            return Ok(());
         }
         let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
@@ -191,7 +207,7 @@ impl MemberProtocols {
             self.schedule_flush(about.identity);
         }
         self.remove_if_over(about.identity);
-        true
+        Ok(())
     }
 
     /// The communicator was freed here, and every member has passed its agreements and votes; or it was never created here. Whoever asks
@@ -235,32 +251,33 @@ impl MemberProtocols {
     /// A message about a communicator that is not created here. If it is about its creation, whose vote this member has not heard of, it
     /// comes from a root by succession: the creator has ended, as all members above this one in the tree. Then this member will
     /// not create it any more, even if its program never calls.
-    fn on_early(&mut self, packet: Packet, about: About, message: &Message, creator: Option<Gone>) -> bool {
+    fn on_early(
+        &mut self,
+        packet: Packet,
+        about: About,
+        message: &Message,
+        creator: Creator,
+    ) -> Result<(), Cause> {
         match (message, creator) {
-            (Message::Creation(message), Some(how)) => {
+            (_, Creator::Nobody) => {
+                mend_base::reach!("mpi.member_protocols: a communicator of a process that does not exist");
+                return Err(Cause::Garbage);
+            }
+            (Message::Creation(message), Creator::Gone(how)) => {
                 let reason = match how {
                     Gone::Failed => Reason::Failed(CREATOR),
                     Gone::Departed => Reason::Departed(CREATOR),
                 };
                 self.refuse_creation(packet.peer, about, message, reason);
-                return true;
+                return Ok(());
             }
-            (Message::Creation(vote::Message::Request(_)), None) => {
+            (Message::Creation(vote::Message::Request(_)), Creator::Open) => {
                 self.events.push_back(Event::Suspected(about.identity.creator));
             }
-            _ => {}
+            // This process has not failed, so nobody is to be asked about it.
+            (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
-        self.store_early(about.identity, packet)
-    }
-
-    fn store_early(&mut self, identity: Identity, packet: Packet) -> bool {
-        mend_base::reach!("mpi.member_protocols: an early message");
-        let early = self.early.entry(identity).or_default();
-        let fits = early.len() < EARLY_MAX && early.try_reserve(1).is_ok();
-        if fits {
-            early.push(packet);
-        }
-        fits
+        self.early.store(about.identity, packet)
     }
 
     /// Calls `visit` for each peer for which a protocol waits.
@@ -300,9 +317,7 @@ impl MemberProtocols {
 
     /// A communicator was created, or will never be: its early messages arrive now.
     pub fn deliver_early(&mut self, identity: Identity) {
-        if let Some(early) = self.early.remove(&identity) {
-            self.inbox.extend(early);
-        }
+        self.inbox.extend(self.early.take(identity));
     }
 
     /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
@@ -351,14 +366,7 @@ impl MemberProtocols {
 
     /// The creator of communicators that are not known here has ended: their early messages are looked at again.
     fn deliver_early_of(&mut self, creator: Peer) {
-        let MemberProtocols { early, inbox, .. } = self;
-        early.retain(|identity, packets| {
-            let is_of = identity.creator == creator;
-            if is_of {
-                inbox.extend(packets.drain(..));
-            }
-            !is_of
-        });
+        self.inbox.extend(self.early.take_of(creator));
     }
 
     /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.

@@ -6,16 +6,16 @@ use super::Engine;
 use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
-use crate::member_protocols::{Event, Gone, Instance, Target};
+use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
-use mend_pml::{End, Lookup, Status};
+use mend_pml::{End, Ends, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
 use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
-use mend_transport::{Btl, Cause, UserMemory};
+use mend_transport::{Btl, UserMemory};
 use std::sync::Arc;
 
 /// The contribution to the agreement that closes a communicator: only that all have contributed matters.
@@ -122,7 +122,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn with_instance(
         &mut self,
         identity: Identity,
-        event: impl FnOnce(&mut Instance, &mend_pml::Ends, &mut crate::member_protocols::Effects<'_>),
+        event: impl FnOnce(&mut Instance, &Ends, &mut crate::member_protocols::Effects<'_>),
     ) {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
@@ -142,8 +142,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn target(&self, identity: Identity) -> Target {
-        target(&self.layers.pml, &self.communicators, identity, |creator| {
-            Gone::of(self.ends.of(self.peer_reports.find(creator)?)?)
+        let Engine { layers, communicators, peer_reports, ends, .. } = self;
+        target(&layers.pml, communicators, identity, |creator| {
+            creator_of(creator, layers.runtime.membership().peer, peer_reports.find(creator), ends)
         })
     }
 
@@ -163,10 +164,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut delivered = 0;
         while let Some(packet) = self.member_protocols.next_arrival() {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
-            let end_of = |creator| Gone::of(ends.of(peer_reports.find(creator)?)?);
-            let target = |identity| target(&layers.pml, communicators, identity, end_of);
-            if !member_protocols.deliver(packet, target, ends) {
-                self.peer_reports.on_evidence(packet.peer, Cause::Garbage);
+            let me = layers.runtime.membership().peer;
+            let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
+            let target = |identity| target(&layers.pml, communicators, identity, known);
+            if let Err(cause) = member_protocols.deliver(packet, target, ends) {
+                self.peer_reports.on_evidence(packet.peer, cause);
             }
             delivered += 1;
         }
@@ -462,12 +464,22 @@ fn flag_for_us(value: u64, remote: Option<&Remote>) -> u32 {
     }
 }
 
-/// Which communicator of this process has this identity. `end_of`: how a process is gone, if that is published.
+/// What the process `me` knows of the process that creates a communicator, and that has this index.
+fn creator_of(creator: Peer, me: Peer, index: Option<PeerIndex>, ends: &Ends) -> Creator {
+    match index.map(|index| ends.of(index).and_then(Gone::of)) {
+        None => Creator::Nobody,
+        Some(_) if creator == me => Creator::Myself,
+        Some(None) => Creator::Open,
+        Some(Some(how)) => Creator::Gone(how),
+    }
+}
+
+/// Which communicator of this process has this identity. `known`: what is known of a process.
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
-    end_of: impl FnOnce(Peer) -> Option<Gone>,
+    known: impl FnOnce(Peer) -> Creator,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => {
@@ -481,7 +493,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                 None => Target::Retired { was_revoked: false },
             }
         }
-        Lookup::NotCreated => Target::NotCreated(end_of(identity.creator)),
+        Lookup::NotCreated => Target::NotCreated(known(identity.creator)),
         Lookup::Retired { was_revoked } => Target::Retired { was_revoked },
     }
 }

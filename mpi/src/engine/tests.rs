@@ -4,6 +4,7 @@
 mod collectives;
 mod deaths;
 mod detection;
+mod early;
 mod freed;
 mod identities;
 mod interrupted;
