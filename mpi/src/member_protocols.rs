@@ -18,9 +18,9 @@
 //! would decide differently. So the protocols do not learn that a peer is unreachable. They run as long as no message between the two is
 //! needed. The first message that is lost, or may be, has the node daemon end one of the two ([`Event::Needed`]): from then on that member
 //! has failed for everybody, and the messages that were lost are a suffix of those on a channel to or from a failed member, which the
-//! proofs allow. A lost message is never followed by one that arrives, since an unreachable peer is never connected again. If both are
-//! told to each other as lost at once, the node daemon still ends one. Its sender alone must act: a receiver that waits for a lost
-//! message is told the end of the sender, or is ended. (To relay the messages through another process would spare the life of a process
+//! proofs allow. A lost message is never followed by one that arrives, since an unreachable peer is never connected again, and since what
+//! follows a message for which there is no memory is discarded. If both ask at once, the node daemon still ends one only. The sender of a
+//! lost message alone must ask: a receiver that waits for it is notified of the end of the sender, or is ended. (To relay the messages through another process would spare the life of a process
 //! without memory, but the order of messages on two ways, and the end of the relay, would have to be proven.) A peer that leaves MPI has
 //! departed, whether it could be reached or not.
 //!
@@ -57,6 +57,8 @@ pub(crate) struct MemberProtocols {
     inbox: VecDeque<Packet>,
     /// Messages about communicators that are not created here yet.
     early: EarlyMessages,
+    /// The peers of which a message was discarded for lack of memory. They become unreachable, and what they sent later is discarded too.
+    discarded: BTreeSet<PeerIndex>,
     /// Messages that leave with the next step.
     packets: VecDeque<Packet>,
     events: VecDeque<Event>,
@@ -157,6 +159,9 @@ impl MemberProtocols {
         target: impl FnOnce(Identity) -> Target,
         ends: &Ends,
     ) -> Result<(), Cause> {
+        if self.discarded.contains(&packet.peer) {
+            return Ok(());
+        }
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
         let instance = self.instances.get(&about.identity);
@@ -277,7 +282,11 @@ impl MemberProtocols {
             // This process has not failed, so nobody is to be asked about it.
             (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
-        self.early.store(about.identity, packet)
+        let stored = self.early.store(about.identity, packet);
+        if stored.is_err() {
+            self.discarded.insert(packet.peer);
+        }
+        stored
     }
 
     /// Calls `visit` for each peer for which a protocol waits.

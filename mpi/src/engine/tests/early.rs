@@ -8,6 +8,7 @@ use crate::{Detail, SendMode};
 use mend_base::{Identity, Instant, Job, Peer, Rank, Tag, Wire, Writer};
 use mend_datatype::TypedBuffer;
 use mend_proto::vote;
+use mend_runtime::Notice;
 use mend_transport::{Buffer, Cause, UserMemory};
 
 /// A request of rank 1 for the result of the vote on this communicator, as in `member_protocols/packet.rs`.
@@ -45,6 +46,13 @@ fn without_memory_for_another_early_message_its_sender_is_refused_and_not_accuse
     }
     (0..3).for_each(|_| progress(&mut processes[0]));
     assert_eq!(job.refused(), [(0, peer(1), Cause::NoMemory)]);
+    // No message arrives after one that is lost: the news of a revocation is too late.
+    let world = processes[1].comm_world();
+    processes[1].revoke(world).expect("right arguments");
+    progress(&mut processes[1]);
+    job.notify(0, Notice::Refused { peer: peer(1), cause: Cause::NoMemory });
+    (0..3).for_each(|_| progress(&mut processes[0]));
+    assert_eq!(processes[0].is_revoked(world), Ok(false));
     assert_eq!(job.asked(), []);
 }
 
