@@ -158,6 +158,11 @@ impl NodeDaemon {
         self.policy.rules().fault_tolerant
     }
 
+    /// Whether the rank has neither left nor failed.
+    pub fn is_open(&self, rank: u32) -> bool {
+        self.ranks.get(rank).is_open()
+    }
+
     /// The next effect to perform.
     pub fn next_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
@@ -402,15 +407,31 @@ impl NodeDaemon {
         }
     }
 
-    /// A rank that writes garbage is fenced; for any other cause it is examined.
+    /// A rank that writes garbage is fenced, and so is one of two that must reach each other and cannot; for any other cause the rank is
+    /// examined.
     fn on_question(&mut self, from: u32, about: u32, cause: Cause, now: Instant) {
-        if cause == Cause::Garbage {
-            self.fail(about, FoundBy::Garbage(Some(from)), now);
-            self.notifier.again(from, about);
-        } else {
-            self.examined.push_back(Question { from, about });
-            self.effects.push_back(Effect::Examine(about));
+        match cause {
+            Cause::Garbage => {
+                self.fail(about, FoundBy::Garbage(Some(from)), now);
+                self.notifier.again(from, about);
+            }
+            Cause::Refused => self.on_needed(from, about, now),
+            _ => {
+                self.examined.push_back(Question { from, about });
+                self.effects.push_back(Effect::Examine(about));
+            }
         }
+    }
+
+    /// A message of a protocol among members is lost between these two, which cannot connect: one of them is fenced. Protocols need that
+    /// what one member sends arrives, or one of the two has failed, in the view of all.
+    fn on_needed(&mut self, from: u32, about: u32, now: Instant) {
+        if self.ranks.get(about).is_open() {
+            let ended = self.notifier.at_fault(from, about);
+            let other = if ended == from { about } else { from };
+            self.fail(ended, FoundBy::Unreachable(other), now);
+        }
+        self.notifier.again(from, about);
     }
 
     fn on_finalize(&mut self, rank: u32) -> bool {
@@ -493,6 +514,7 @@ mod tests {
     use mend_base::{Identity, Instant, Job, Peer};
     use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
     use mend_runtime::{RECALLS_MAX, ResultKey};
+    use mend_transport::Cause;
 
     const NOW: Instant = Instant(0);
     const JOB: Job = Job(1);
@@ -538,6 +560,39 @@ mod tests {
         say(&mut daemon, 1, RankMessage::Finalize);
         assert!(matches!(next_notice(&mut daemon, 2), Some(DaemonMessage::Finalized(_))));
         assert_eq!(recall(&mut daemon, 2), Some(vec![9]));
+    }
+
+    fn killed(daemon: &mut NodeDaemon) -> Vec<u32> {
+        let effects = core::iter::from_fn(|| daemon.next_effect());
+        effects.filter_map(|effect| if let Effect::Kill(rank) = effect { Some(rank) } else { None }).collect()
+    }
+
+    #[test]
+    fn of_two_ranks_that_cannot_connect_one_is_killed_when_a_protocol_needs_both() {
+        let mut daemon = daemon();
+        let peer = |rank| Peer::new(JOB, rank);
+        say(&mut daemon, 0, RankMessage::Refuse(peer(1), Cause::NoMemory));
+        assert_eq!(killed(&mut daemon), []);
+        say(&mut daemon, 1, RankMessage::Ask(peer(0), Cause::Refused));
+        say(&mut daemon, 0, RankMessage::Ask(peer(1), Cause::Refused));
+        assert_eq!(killed(&mut daemon), [0]);
+        for rank in [1, 2] {
+            let notices: Vec<_> = core::iter::from_fn(|| next_notice(&mut daemon, rank)).collect();
+            assert!(
+                matches!(notices.last(), Some(DaemonMessage::Failed(failed)) if *failed == peer(0)),
+                "{notices:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_rank_that_needs_one_that_has_left_learns_that_and_nobody_is_killed() {
+        let mut daemon = daemon();
+        say(&mut daemon, 0, RankMessage::Finalize);
+        assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
+        say(&mut daemon, 1, RankMessage::Ask(Peer::new(JOB, 0), Cause::Refused));
+        assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
+        assert_eq!(killed(&mut daemon), []);
     }
 
     fn examined(daemon: &mut NodeDaemon) -> Vec<u32> {

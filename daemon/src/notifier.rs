@@ -14,7 +14,7 @@
 //!
 //! A pair of ranks:
 //! ```text
-//!   lookup ──▶ Wanted ── both have published ──▶ InContact ── refused by one ──▶ Refused
+//!   lookup ──▶ Wanted ── both have published ──▶ InContact ── refused by one ──▶ Refused ── needed by both ──▶ one of them fails
 //!                 └── one has left or failed: no contact; the other is notified of that end
 //! ```
 
@@ -23,6 +23,7 @@ use mend_base::{Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, FINALIZED_MAX};
 use mend_runtime::{RECALLS_MAX, ResultKey};
 use mend_transport::{Card, Cause};
+use std::cmp::Ordering;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
@@ -56,6 +57,8 @@ struct Addressee {
     /// The ranks that want a contact with this rank, which has not published its card yet. Emptied when it publishes; an entry goes
     /// also when that other rank ends.
     awaited: Vec<u32>,
+    /// How many ranks could not be connected with the rank.
+    refusals: u32,
     /// A rank that has left or failed is sent nothing any more.
     state: AddresseeState,
 }
@@ -91,7 +94,10 @@ enum Queued {
 enum PairState {
     Wanted,
     InContact,
-    Refused,
+    Refused {
+        /// The rank that reported it first.
+        by: u32,
+    },
 }
 
 /// How far a notice, once it is sent, advances a rank's queue or its place in the list of ends.
@@ -164,9 +170,26 @@ impl Notifier {
 
     /// `rank` cannot connect to `other`: both are notified, once.
     pub(crate) fn refuse(&mut self, rank: u32, other: u32, cause: Cause) {
-        if self.pairs.insert(pair(rank, other), PairState::Refused) != Some(PairState::Refused) {
-            self.queue(rank, Queued::Refused(other, cause));
-            self.queue(other, Queued::Refused(rank, cause));
+        if let Some(PairState::Refused { .. }) = self.pairs.get(&pair(rank, other)) {
+            return;
+        }
+        self.pairs.insert(pair(rank, other), PairState::Refused { by: rank });
+        for (one, two) in [(rank, other), (other, rank)] {
+            self.addressees[one as usize].refusals += 1;
+            self.queue(one, Queued::Refused(two, cause));
+        }
+    }
+
+    /// Which rank of a refused pair is at fault, by all that is known: the one that could not be connected with more ranks; of two alike the
+    /// one that reported the refusal, since most often it has no memory or no descriptor left. If no rank has reported one, it is `rank`,
+    /// which asks although it must have reported first.
+    pub(crate) fn at_fault(&self, rank: u32, other: u32) -> u32 {
+        let refusals = |rank: u32| self.addressees[rank as usize].refusals;
+        match (refusals(rank).cmp(&refusals(other)), self.pairs.get(&pair(rank, other))) {
+            (Ordering::Greater, _) => rank,
+            (Ordering::Less, _) => other,
+            (Ordering::Equal, Some(&PairState::Refused { by })) => by,
+            (Ordering::Equal, _) => rank,
         }
     }
 
@@ -420,6 +443,16 @@ mod tests {
         notifier.refuse(3, 2, Cause::Refused);
         assert_eq!(queued(&mut notifier, 2), [Queued::Refused(3, Cause::LayoutDiffers)]);
         assert_eq!(queued(&mut notifier, 3), [Queued::Refused(2, Cause::LayoutDiffers)]);
+    }
+
+    #[test]
+    fn of_a_refused_pair_the_one_that_fewer_ranks_can_connect_to_is_at_fault_or_the_one_that_reports() {
+        let mut notifier = notifier();
+        notifier.refuse(2, 3, Cause::NoMemory);
+        notifier.refuse(3, 2, Cause::Refused);
+        assert_eq!((notifier.at_fault(2, 3), notifier.at_fault(3, 2)), (2, 2));
+        notifier.refuse(0, 3, Cause::Refused);
+        assert_eq!([notifier.at_fault(2, 3), notifier.at_fault(3, 0), notifier.at_fault(0, 3)], [3; 3]);
     }
 
     #[test]

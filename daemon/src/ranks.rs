@@ -100,6 +100,8 @@ pub(crate) enum FoundBy {
     GaveUp,
     /// It is killed because it wrote garbage to this rank, or to the node daemon.
     Garbage(Option<u32>),
+    /// It is killed because it and this rank cannot exchange messages, and a protocol among members of a communicator needs one.
+    Unreachable(u32),
     /// This rank ended it, perhaps itself, with this code.
     Aborted {
         /// Which rank.

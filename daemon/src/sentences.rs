@@ -27,6 +27,9 @@ fn how_it_was_found(found: FoundBy) -> String {
         FoundBy::GaveUp => "as it reported that its MPI_Init failed".to_owned(),
         FoundBy::Garbage(Some(rank)) => format!("killed, as it wrote corrupt data to rank {rank}"),
         FoundBy::Garbage(None) => "killed, as it wrote corrupt data to the node daemon".to_owned(),
+        FoundBy::Unreachable(rank) => {
+            format!("killed, as it and rank {rank} cannot connect, and a communicator needs both")
+        }
         FoundBy::Aborted { by, code } => format!("ended by rank {by} with code {code}"),
     }
 }
@@ -73,6 +76,11 @@ pub(crate) fn blame(ranks: &RankTable, rank: u32, death: &Death, aftermath: &str
         FoundBy::Garbage(None) => format!(
             "wrote corrupt data to the node daemon, and was killed for it{aftermath}. \
              Most likely its program wrote into a descriptor that is not its own [E-JOB-006]"
+        ),
+        FoundBy::Unreachable(other) => format!(
+            "and rank {other} could not connect. Both are members of a communicator whose members must agree, so this one was \
+             killed{aftermath}. Look at the limits on memory and descriptors (ulimit -v, -n), and whether all ranks have one \
+             installation [E-JOB-016]"
         ),
         FoundBy::Aborted { by, code } if by == rank => format!(
             "called MPI_Abort, or met an error that is fatal, with code {code}{aftermath}. \

@@ -493,10 +493,7 @@ impl Communicators {
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<Channel, Error> {
-        let entry = self.valid_mut(comm)?;
-        let open =
-            || open_late(comm, ContextKind::Creation, &entry.communicator, &entry.members, ends, layers);
-        Ok(*entry.creation.get_or_insert_with(open))
+        self.late_channel(comm, ContextKind::Creation, |entry| &mut entry.creation, ends, layers)
     }
 
     /// The channel for two leaders that are members of `comm`. Notes of leaders and announcements must not match each other's receives:
@@ -520,10 +517,25 @@ impl Communicators {
         ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Result<Channel, Error> {
+        self.late_channel(comm, ContextKind::Agreement, |entry| &mut entry.agreement, ends, layers)
+    }
+
+    /// A channel of `comm` that is opened when it is first used, and then is in `slot`.
+    fn late_channel<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        kind: ContextKind,
+        slot: fn(&mut CommEntry) -> &mut Option<Channel>,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Channel, Error> {
         let entry = self.valid_mut(comm)?;
-        let open =
-            || open_late(comm, ContextKind::Agreement, &entry.communicator, &entry.members, ends, layers);
-        Ok(*entry.agreement.get_or_insert_with(open))
+        if let Some(channel) = *slot(entry) {
+            return Ok(channel);
+        }
+        let channel = open_late(comm, kind, &entry.communicator, &entry.members, ends, layers);
+        *slot(entry) = Some(channel);
+        Ok(channel)
     }
 
     /// Adds the communicator to the table and opens its two channels. Early messages for it are delivered to them.

@@ -58,6 +58,8 @@ pub enum Detail {
     Truncated(Status),
     /// The peer has finalized: no more messages come from it or go to it.
     PeerLeft(Rank),
+    /// A member has finalized, or freed the communicator, and it is not known here which.
+    SomeMemberLeft,
     /// The peer takes no part in this message any more: it freed the communicator (MPI_Finalize frees all), gave the operation
     /// up, or had no memory for it.
     PeerFreed(Rank),
@@ -233,7 +235,7 @@ impl Detail {
                 Code("PML", 1),
                 "give the receive a buffer as long as the longest message it may match",
             ),
-            Detail::PeerLeft(_) | Detail::MemberLeft(_) => (
+            Detail::PeerLeft(_) | Detail::MemberLeft(_) | Detail::SomeMemberLeft => (
                 ErrorClass::Other,
                 Code("PML", 2),
                 "in the program of that rank, receive and send all messages that others wait for before MPI_Finalize",
@@ -380,6 +382,7 @@ impl fmt::Display for Words {
             Detail::GroupsOverlap => "the two groups have a process in common, or one has none",
             Detail::OtherRevoked => "the peer communicator or that of the other group is revoked",
             Detail::MemberFailed(peer) => return write_process(f, peer, "has failed"),
+            Detail::SomeMemberLeft => "a member has called MPI_Finalize, or freed the communicator",
             Detail::MemberLeft(peer) => return write_process(f, peer, "has called MPI_Finalize"),
             Detail::PredefinedCommunicator => "a predefined communicator cannot be freed",
             Detail::NotInCommunicator => "the group contains a process that is not in the communicator",

@@ -11,22 +11,37 @@
 //! An [`Instance`] exists from the first use of a protocol of its communicator on, and stays after the communicator is freed for as
 //! long as another member may need an answer of this one (Trap 14).
 //!
+//! # Members that cannot reach each other
+//!
+//! The protocols are proven for channels on which each message arrives unless its sender or its receiver has failed. Two processes that
+//! cannot connect, or not any more, are both alive, so neither may count as failed or departed: others would go on with it, and members
+//! would decide differently. So the protocols do not learn that a peer is unreachable. They run as long as no message between the two is
+//! needed. The first message that is lost, or may be, has the node daemon end one of the two ([`Event::Needed`]): from then on that member
+//! has failed for everybody, and the messages that were lost are a suffix of those on a channel to or from a failed member, which the
+//! proofs allow. A lost message is never followed by one that arrives, since an unreachable peer is never connected again, and since what
+//! follows a message for which there is no memory is discarded. If both ask at once, the node daemon still ends one only. The sender of a
+//! lost message alone must ask: a receiver that waits for it is notified of the end of the sender, or is ended. (To relay the messages through another process would spare the life of a process
+//! without memory, but the order of messages on two ways, and the end of the relay, would have to be proven.) A peer that leaves MPI has
+//! departed, whether it could be reached or not.
+//!
 //! A part of the engine: it owns the instances and all messages on their way to or from them. It calls the PML alone.
 
+mod early;
 mod instance;
 pub(crate) mod left_result;
 mod packet;
 mod searches;
 
 use crate::layers::Layers;
+use early::EarlyMessages;
 use instance::Scratch;
-pub(crate) use instance::{Effects, Event, Instance};
+pub(crate) use instance::{Effects, Event, Gone, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_proto::spread::{self, Item};
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
-use mend_transport::Btl;
+use mend_transport::{Btl, Cause};
 pub(crate) use packet::{AM_ID, Packet};
 use packet::{About, Message};
 use searches::CycleSearches;
@@ -40,8 +55,10 @@ pub(crate) struct MemberProtocols {
     instances: BTreeMap<Identity, Instance>,
     /// Messages that have arrived and are not handed to their instance yet.
     inbox: VecDeque<Packet>,
-    /// Messages about communicators that are not created here yet, in the order of their arrival.
-    early: BTreeMap<Identity, Vec<Packet>>,
+    /// Messages about communicators that are not created here yet.
+    early: EarlyMessages,
+    /// The peers of which a message was discarded for lack of memory. They become unreachable, and what they sent later is discarded too.
+    discarded: BTreeSet<PeerIndex>,
     /// Messages that leave with the next step.
     packets: VecDeque<Packet>,
     events: VecDeque<Event>,
@@ -50,6 +67,8 @@ pub(crate) struct MemberProtocols {
     unflushed: Vec<Identity>,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: BTreeSet<Identity>,
+    /// The peers to which a message was given to the PML.
+    contacted: BTreeSet<PeerIndex>,
     /// For agreements that wait for each other.
     cycle_searches: CycleSearches,
     /// As which the control queue of the PML knows these messages.
@@ -60,8 +79,8 @@ pub(crate) struct MemberProtocols {
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
     Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool, is_revoked: bool },
-    /// It is not created here yet. How its creator has ended, if that is published here.
-    NotCreated(Option<End>),
+    /// It is not created here yet. What is known of the process that creates it.
+    NotCreated(Creator),
     /// It was freed here, or its creation failed.
     Retired {
         /// It was revoked when it was freed.
@@ -69,9 +88,18 @@ pub(crate) enum Target {
     },
 }
 
-/// So many early messages of one communicator are stored. A member sends few before all others have created the communicator: its
-/// part of one agreement and one vote, and news, each with the failures.
-const EARLY_MAX: usize = 1 << 16;
+/// What this process knows of the process by which a communicator that is not created here is named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Creator {
+    /// No process has this name: no correct member names such a communicator.
+    Nobody,
+    /// It is this process itself.
+    Myself,
+    /// It has neither failed nor left, as far as it is published here.
+    Open,
+    /// It is published here that it is gone.
+    Gone(Gone),
+}
 
 /// The rank, in a communicator that is decided by its members alone, of the process that creates it.
 const CREATOR: Rank = Rank(0);
@@ -124,26 +152,34 @@ impl MemberProtocols {
         self.inbox.pop_front()
     }
 
-    /// Hands a message to its instance. `false`: no correct member sends it.
-    pub fn deliver(&mut self, packet: Packet, target: impl Fn(Identity) -> Target, ends: &Ends) -> bool {
-        let Some((about, message)) = packet.read() else { return false };
+    /// Hands a message to its instance. `Err`: evidence against its sender: no correct member sends it, or there is no memory for it.
+    pub fn deliver(
+        &mut self,
+        packet: Packet,
+        target: impl Fn(Identity) -> Target,
+        ends: &Ends,
+    ) -> Result<(), Cause> {
+        if self.discarded.contains(&packet.peer) {
+            return Ok(());
+        }
+        let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
         let instance = self.instances.get(&about.identity);
         if instance.is_some_and(Instance::is_closed) && !matches!(message, Message::Spread(_)) {
             self.answer_for_retired(packet.peer, about, &message, false);
-            return true;
+            return Ok(());
         }
         if instance.is_none_or(Instance::takes_no_news) && matches!(message, Message::Spread(_)) {
             // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
             match target(about.identity) {
                 Target::Open { is_freed: true, is_revoked, .. } => {
                     self.on_late_news(packet.peer, about, &message, is_revoked);
-                    return true;
+                    return Ok(());
                 }
                 // The instance is there for its results alone.
                 Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
-                    return true;
+                    return Ok(());
                 }
                 Target::Open { .. } | Target::NotCreated(_) => {}
             }
@@ -159,15 +195,15 @@ impl MemberProtocols {
                         instance.close(ends, &mut effects);
                     }
                 }
-                Target::NotCreated(_) | Target::Retired { .. } if is_search => return true,
-                Target::NotCreated(end) => return self.on_early(packet, about, &message, end),
+                Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
+                Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
                 Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
-                    return true;
+                    return Ok(());
                 }
             }
         }
-        let Some((instance, mut effects)) = self.instance(about.identity) else { return true };
+        let Some((instance, mut effects)) = self.instance(about.identity) else { return Ok(()) };
         let source = match message {
             // Its sender does not know its rank any more, or does not know it at all.
             Message::Gone
@@ -177,10 +213,10 @@ impl MemberProtocols {
             }
             _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
         };
-        let Some(source) = source else { return false };
+        let Some(source) = source else { return Err(Cause::Garbage) };
         if let Message::Crossing(message) = message {
             self.cycle_searches.on_arrival(about.identity, source, message);
-            return true;
+            return Ok(());
         }
         let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
@@ -191,7 +227,7 @@ impl MemberProtocols {
             self.schedule_flush(about.identity);
         }
         self.remove_if_over(about.identity);
-        true
+        Ok(())
     }
 
     /// The communicator was freed here, and every member has passed its agreements and votes; or it was never created here. Whoever asks
@@ -250,32 +286,37 @@ impl MemberProtocols {
     /// A message about a communicator that is not created here. If it is about its creation, whose vote this member has not heard of, it
     /// comes from a root by succession: the creator has ended, as all members above this one in the tree. Then this member will
     /// not create it any more, even if its program never calls.
-    fn on_early(&mut self, packet: Packet, about: About, message: &Message, creator: Option<End>) -> bool {
+    fn on_early(
+        &mut self,
+        packet: Packet,
+        about: About,
+        message: &Message,
+        creator: Creator,
+    ) -> Result<(), Cause> {
         match (message, creator) {
-            (Message::Creation(message), Some(end)) => {
-                let reason = match end {
-                    End::Failed => Reason::Failed(CREATOR),
-                    End::Finalized | End::Unreachable(_) => Reason::Departed(CREATOR),
+            (_, Creator::Nobody) => {
+                mend_base::reach!("mpi.member_protocols: a communicator of a process that does not exist");
+                return Err(Cause::Garbage);
+            }
+            (Message::Creation(message), Creator::Gone(how)) => {
+                let reason = match how {
+                    Gone::Failed => Reason::Failed(CREATOR),
+                    Gone::Departed => Reason::Departed(CREATOR),
                 };
                 self.refuse_creation(packet.peer, about, message, reason);
-                return true;
+                return Ok(());
             }
-            (Message::Creation(vote::Message::Request(_)), None) => {
+            (Message::Creation(vote::Message::Request(_)), Creator::Open) => {
                 self.events.push_back(Event::Suspected(about.identity.creator));
             }
-            _ => {}
+            // This process has not failed, so nobody is to be asked about it.
+            (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
-        self.store_early(about.identity, packet)
-    }
-
-    fn store_early(&mut self, identity: Identity, packet: Packet) -> bool {
-        mend_base::reach!("mpi.member_protocols: an early message");
-        let early = self.early.entry(identity).or_default();
-        let fits = early.len() < EARLY_MAX && early.try_reserve(1).is_ok();
-        if fits {
-            early.push(packet);
+        let stored = self.early.store(about.identity, packet);
+        if stored.is_err() {
+            self.discarded.insert(packet.peer);
         }
-        fits
+        stored
     }
 
     /// Calls `visit` for each peer for which a protocol waits.
@@ -315,9 +356,7 @@ impl MemberProtocols {
 
     /// A communicator was created, or will never be: its early messages arrive now.
     pub fn deliver_early(&mut self, identity: Identity) {
-        if let Some(early) = self.early.remove(&identity) {
-            self.inbox.extend(early);
-        }
+        self.inbox.extend(self.early.take(identity));
     }
 
     /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
@@ -339,6 +378,7 @@ impl MemberProtocols {
 
     /// The end of a peer is published, after its last message was delivered.
     pub fn on_end(&mut self, (who, peer): (Peer, PeerIndex), end: End, ends: &Ends) {
+        let Some(how) = Gone::of(end) else { return self.on_unreachable(peer) };
         self.deliver_early_of(who);
         let MemberProtocols { instances, packets, events, scratch, unflushed, cycle_searches, .. } = self;
         let mut effects = Effects { packets, events, scratch };
@@ -346,7 +386,7 @@ impl MemberProtocols {
             if let Some(member) = instance.rank_of(peer) {
                 cycle_searches.on_end(identity, member);
             }
-            instance.on_end(peer, end, ends, &mut effects);
+            instance.on_end(peer, how, ends, &mut effects);
             if !unflushed.contains(&identity) {
                 unflushed.push(identity);
             }
@@ -354,16 +394,18 @@ impl MemberProtocols {
         self.packets.retain(|packet| packet.peer != peer);
     }
 
+    /// It is published that a peer cannot be reached. What was sent to it may be lost.
+    fn on_unreachable(&mut self, peer: PeerIndex) {
+        let before = self.packets.len();
+        self.packets.retain(|packet| packet.peer != peer);
+        if self.packets.len() < before || self.contacted.contains(&peer) {
+            self.events.push_back(Event::Needed(peer));
+        }
+    }
+
     /// The creator of communicators that are not known here has ended: their early messages are looked at again.
     fn deliver_early_of(&mut self, creator: Peer) {
-        let MemberProtocols { early, inbox, .. } = self;
-        early.retain(|identity, packets| {
-            let is_of = identity.creator == creator;
-            if is_of {
-                inbox.extend(packets.drain(..));
-            }
-            !is_of
-        });
+        self.inbox.extend(self.early.take_of(creator));
     }
 
     /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
@@ -383,12 +425,20 @@ impl MemberProtocols {
         let Some(control) = self.control_queue(layers) else { return events };
         let before = self.packets.len();
         let mut full: Vec<PeerIndex> = Vec::new();
-        self.packets.retain(|packet| {
+        let MemberProtocols { packets, contacted, events: results, .. } = self;
+        packets.retain(|packet| {
             if full.contains(&packet.peer) {
                 return true;
             }
+            if let Some(End::Unreachable(_)) = ends.of(packet.peer) {
+                results.push_back(Event::Needed(packet.peer));
+                return false;
+            }
             match layers.pml.send_control(packet.peer, control, packet.as_bytes()) {
-                Ok(()) => false,
+                Ok(()) => {
+                    contacted.insert(packet.peer);
+                    false
+                }
                 Err(ControlError::NoMemory | ControlError::TooMany) => {
                     full.push(packet.peer);
                     true

@@ -11,17 +11,17 @@
 //! ```
 //!
 //! A part of the engine: it owns the contact with each peer, evidence that is not examined yet, and ends that are declared and not
-//! published. Published ends are in [`Ends`] only. `PeerReports` calls transports, PML and runtime.
+//! published. Published ends are in [`Ends`](mend_pml::Ends) only. `PeerReports` calls transports, PML and runtime.
 
 mod contact;
 
 use crate::layers::Layers;
 use contact::{Contact, Contacts};
 use mend_base::{Job, Peer, PeerIndex};
-use mend_pml::{End, Ends};
+use mend_pml::End;
 use mend_runtime::{Notice, Runtime};
 use mend_transport::{Btl, Card, Cause, ConnectError};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 /// A notice about the job, on which the layer above must act.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -66,6 +66,8 @@ pub(crate) struct PeerReports<E> {
     job_notices: VecDeque<JobNotice>,
     /// Peers with an open query that others say have failed.
     to_ask_again: Vec<PeerIndex>,
+    /// Unreachable peers that the runtime was asked to end, or this process.
+    needed: BTreeSet<PeerIndex>,
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
@@ -79,6 +81,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             seen_version: version.wrapping_sub(1),
             job_notices: VecDeque::new(),
             to_ask_again: Vec::new(),
+            needed: BTreeSet::new(),
         }
     }
 
@@ -128,7 +131,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         match self.contacts.state(index) {
             Some(Contact::Ended) => EndState::Published,
             Some(Contact::Severing { .. } | Contact::Drained) => EndState::Declared,
-            None | Some(Contact::Requested | Contact::Connected { .. }) => {
+            None | Some(Contact::Requested | Contact::Connected { .. } | Contact::Unreachable) => {
                 EndState::NotDeclared { query_open: self.contacts.has_open_query(index) }
             }
         }
@@ -185,8 +188,10 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         if let Some(Contact::Severing { .. }) = self.contacts.state(index) {
             return None;
         }
-        self.contacts.set(index, Contact::Ended);
-        self.declared.pop_front()
+        let declared = self.declared.pop_front();
+        let is_unreachable = matches!(declared, Some((_, End::Unreachable(_))));
+        self.contacts.set(index, if is_unreachable { Contact::Unreachable } else { Contact::Ended });
+        declared
     }
 
     /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
@@ -207,14 +212,13 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     pub fn on_notice<N: Btl<Endpoint = E>, R: Runtime>(
         &mut self,
         notice: Notice,
-        ends: &Ends,
         layers: &mut Layers<N, R>,
     ) -> Option<PeerIndex> {
         match notice {
             Notice::Contact { peer, card } => self.contact(peer, &card, layers),
-            Notice::Refused { peer, cause } => self.declare(peer, End::Unreachable(cause), ends, layers),
-            Notice::Finalized(peer) => self.declare(peer, End::Finalized, ends, layers),
-            Notice::Failed(peer) => self.declare(peer, End::Failed, ends, layers),
+            Notice::Refused { peer, cause } => self.declare(peer, End::Unreachable(cause), layers),
+            Notice::Finalized(peer) => self.declare(peer, End::Finalized, layers),
+            Notice::Failed(peer) => self.declare(peer, End::Failed, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
             // About no peer: the engine takes it.
             Notice::Recalled { .. } | Notice::WhereAreYou => {}
@@ -280,7 +284,11 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             None => mend_base::reach!("mpi.contact: the peer requested it"),
             Some(Contact::Requested) => mend_base::reach!("mpi.contact: this process requested it"),
             Some(
-                Contact::Connected { .. } | Contact::Severing { .. } | Contact::Drained | Contact::Ended,
+                Contact::Connected { .. }
+                | Contact::Severing { .. }
+                | Contact::Drained
+                | Contact::Ended
+                | Contact::Unreachable,
             ) => {
                 mend_base::reach!("mpi.contact: notice again");
                 return;
@@ -357,6 +365,20 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         }
     }
 
+    /// A message of a protocol among members to or from this unreachable peer is lost. Such protocols need that messages arrive, or the
+    /// peer has failed for all: the node daemon ends it, or this process, unless it has left. Asked once.
+    pub fn need(&mut self, index: PeerIndex, runtime: &mut impl Runtime) {
+        let peer = self.contacts.peer(index);
+        let own = runtime.membership().peer;
+        if peer != own
+            && self.contacts.state(index) == Some(Contact::Unreachable)
+            && self.needed.insert(index)
+        {
+            mend_base::reach!("mpi.peer_reports: an unreachable peer is needed");
+            self.ask(index, Cause::Refused, runtime);
+        }
+    }
+
     /// Asks the runtime whether the peer has failed.
     pub fn ask(&mut self, index: PeerIndex, cause: Cause, runtime: &mut impl Runtime) {
         self.contacts.begin_query(index);
@@ -385,13 +407,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// Declares the end of a peer, which is final. Its complete messages are handed up before its end is published (Row PP7).
-    fn declare<N: Btl<Endpoint = E>, R: Runtime>(
-        &mut self,
-        peer: Peer,
-        end: End,
-        ends: &Ends,
-        layers: &mut Layers<N, R>,
-    ) {
+    fn declare<N: Btl<Endpoint = E>, R: Runtime>(&mut self, peer: Peer, end: End, layers: &mut Layers<N, R>) {
         let index = self.contacts.peer_index(peer);
         self.contacts.end_query(index);
         self.to_ask_again.retain(|&again| again != index);
@@ -406,28 +422,27 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
                 self.contacts.set(index, Contact::Drained);
             }
             Some(Contact::Severing { .. } | Contact::Drained) => return self.declare_again(index, end),
-            Some(Contact::Ended) => match (ends.of(index), end) {
-                (Some(End::Unreachable(_)), End::Failed) => {
-                    mend_base::reach!("mpi.peer_reports: unreachable, then failed");
-                    self.contacts.set(index, Contact::Drained);
-                }
-                // The first declaration is final.
-                _ => {
-                    mend_base::reach!("mpi.peer_reports: declaration again");
-                    return;
-                }
-            },
+            Some(Contact::Unreachable) if !matches!(end, End::Unreachable(_)) => {
+                mend_base::reach!("mpi.peer_reports: unreachable, then failed or left");
+                self.contacts.set(index, Contact::Drained);
+            }
+            // The first declaration is final.
+            Some(Contact::Ended | Contact::Unreachable) => {
+                mend_base::reach!("mpi.peer_reports: declaration again");
+                return;
+            }
         }
         self.declared.push_back((index, end));
     }
 
-    /// Handles a second declaration before the end is published: the first is final, except that an unreachable peer may fail.
+    /// Handles a second declaration before the end is published: the first is final, except that an unreachable peer may fail
+    /// or leave.
     fn declare_again(&mut self, index: PeerIndex, end: End) {
         let declared = self.declared.iter_mut().find(|(of, _)| *of == index);
         if let Some((_, first @ End::Unreachable(_))) = declared
-            && end == End::Failed
+            && !matches!(end, End::Unreachable(_))
         {
-            mend_base::reach!("mpi.peer_reports: unreachable, then failed, while severing");
+            mend_base::reach!("mpi.peer_reports: unreachable, then failed or left, while severing");
             *first = end;
         } else {
             mend_base::reach!("mpi.peer_reports: declaration again");

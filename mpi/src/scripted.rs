@@ -105,6 +105,12 @@ impl ScriptedJob {
         self.notify(to, Notice::Contact { peer: peer(about), card: card(about) });
     }
 
+    /// The transport delivers this message, which the first of these ranks has not sent.
+    pub fn give_message(&self, (from, to): (u32, u32), id: AmId, header: Vec<u8>) {
+        let item = Item::Message(id, header, Vec::new());
+        self.0.borrow_mut().in_flight.entry((from, to)).or_default().push_back(item);
+    }
+
     /// Exit code and peers of each abort so far; no peers: the whole job was aborted.
     pub fn aborted(&self) -> Vec<(i32, Vec<Peer>)> {
         self.0.borrow().aborted.clone()

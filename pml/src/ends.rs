@@ -29,10 +29,10 @@ pub struct Ends {
 
 impl Ends {
     /// Adds the end of `peer`: the first step of publishing it (I2). `false`: nothing is new, since the first end stands. The
-    /// exception is a peer that was unreachable and now has failed.
+    /// exception is a peer that was unreachable and now has failed or left.
     pub fn add(&mut self, peer: PeerIndex, end: End) -> bool {
         let is_new = match (self.of(peer), end) {
-            (None, _) | (Some(End::Unreachable(_)), End::Failed) => true,
+            (None, _) | (Some(End::Unreachable(_)), End::Failed | End::Finalized) => true,
             (Some(_), _) => false,
         };
         if is_new {
@@ -62,7 +62,7 @@ impl Ends {
         self.by_peer.is_empty()
     }
 
-    /// How many ends were added: it grows with each, also where an unreachable peer has failed.
+    /// How many ends were added: it grows with each, also where an unreachable peer has failed or left.
     #[inline]
     pub fn added(&self) -> usize {
         self.added
@@ -114,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_end_stands_except_that_an_unreachable_peer_may_fail() {
+    fn the_first_end_stands_except_that_an_unreachable_peer_may_fail_or_leave() {
         for (first, second, stands) in [
             (End::Finalized, End::Failed, End::Finalized),
             (End::Finalized, UNREACHABLE, End::Finalized),
             (End::Failed, End::Finalized, End::Failed),
             (End::Failed, UNREACHABLE, End::Failed),
-            (UNREACHABLE, End::Finalized, UNREACHABLE),
+            (UNREACHABLE, End::Finalized, End::Finalized),
             (UNREACHABLE, UNREACHABLE, UNREACHABLE),
             (UNREACHABLE, End::Failed, End::Failed),
         ] {
@@ -128,6 +128,7 @@ mod tests {
             assert!(ends.add(peer, first));
             assert_eq!(ends.add(peer, second), stands != first, "{first:?}, then {second:?}");
             assert_eq!(ends.of(peer), Some(stands));
+            assert!(!ends.add(peer, second), "nothing is new");
             assert_eq!(ends.failed().len(), usize::from(stands == End::Failed));
         }
     }

@@ -23,7 +23,8 @@ pub trait Runtime {
     fn refuse(&mut self, peer: Peer, cause: Cause);
     /// Asks whether `peer`, another process, has failed, because it is suspected or waited for ([`Cause::NoEvidence`]): the node
     /// daemon examines it, and answers by [`Notice::Failed`] or [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A
-    /// peer that wrote [`Cause::Garbage`] is killed, so the answer is its end.
+    /// peer that wrote [`Cause::Garbage`] is killed, so the answer is its end. [`Cause::Refused`]: a message between the two is needed that
+    /// cannot be delivered, as they could not connect; this process or the peer is killed, unless the peer has left.
     fn ask(&mut self, peer: Peer, cause: Cause);
     /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is written only for a
     /// notice to this process, and so for no message between ranks.

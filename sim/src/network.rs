@@ -16,6 +16,7 @@ use mend_transport::{
 };
 use queues::{Message, Pair, PairQueues, Queues};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// The network, as launcher, scheduler and all processes of a job share it.
@@ -36,6 +37,8 @@ pub struct SimNetwork {
     false_evidence: u64,
     /// By process: whether its bell was rung since it began to sleep.
     rung: Vec<bool>,
+    /// The pairs of which one side could not connect, lower rank first.
+    refused: BTreeSet<(u32, u32)>,
     queues: Queues,
     /// Messages and chunks that were sent. Equal to `delivered` at the end of a job without deaths.
     pub sent: u64,
@@ -143,6 +146,7 @@ impl SimNetwork {
             killer: Killer::none(),
             false_evidence: 0,
             rung: vec![],
+            refused: BTreeSet::new(),
             queues: Queues::default(),
             sent: 0,
             delivered: 0,
@@ -227,8 +231,18 @@ impl SimNetwork {
         slow > 0 && (from * 7 + to * 13 + slow as u32).is_multiple_of(4) && !self.random.once_in(slow)
     }
 
-    fn draws_refusal(&mut self) -> bool {
-        self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in)
+    /// Whether the connection of this pair fails.
+    fn draws_refusal(&mut self, me: u32, peer: u32) -> bool {
+        let refuses = self.faults.refusal_once_in > 0 && self.random.once_in(self.faults.refusal_once_in);
+        if refuses {
+            self.refused.insert((me.min(peer), me.max(peer)));
+        }
+        refuses
+    }
+
+    /// Whether the connection of this pair failed at one of its sides.
+    pub fn is_refused(&self, one: u32, two: u32) -> bool {
+        self.refused.contains(&(one.min(two), one.max(two)))
     }
 }
 
@@ -473,7 +487,7 @@ impl Btl for SimBtl {
         let mut reader = Reader::new(entry);
         let number = reader.u32().ok_or(ConnectError::LayoutDiffers)?;
         let sizes = Sizes::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-        if number != self.me && self.shared.borrow_mut().draws_refusal() {
+        if number != self.me && self.shared.borrow_mut().draws_refusal(self.me, number) {
             return Err(ConnectError::NoMemory);
         }
         let mut network = self.shared.borrow_mut();

@@ -10,7 +10,7 @@ use mend_sim::network::Faults;
 use mend_sim::oracle::{assert_content, assert_status, content, poisoned};
 use mend_sim::programs::program;
 use mend_sim::{Cluster, Process};
-use mend_transport::Buffer;
+use mend_transport::{Buffer, UserMemory};
 use std::future::Future;
 
 const TAG: Tag = Tag(5);
@@ -128,6 +128,41 @@ fn a_refused_connection_is_reported_at_both_ends() {
         let error = sent.expect_err("no connection can be made");
         assert!(matches!(error.detail, Detail::Unreachable(rank, _) if rank == other), "{error}");
     });
+}
+
+/// Rows AG1 to AG4, CC1: two members that cannot connect are both alive, but one of them is ended as soon as a protocol needs
+/// messages between them. Before, each counted the other as departed: members decided differently, or waited for ever.
+#[test]
+fn members_of_which_some_cannot_connect_agree_and_shrink_alike() {
+    let script = program(|process: Process| async move {
+        let (mpi, world) = (process.mpi.clone(), process.mpi.engine().comm_world());
+        let mut comm = world;
+        for call in 0..3 {
+            let flag = Buffer::from_bytes(&(!(1u32 << process.rank.0)).to_le_bytes());
+            let result = mpi.agree(comm, &flag).await;
+            let mut bytes = [0; 4];
+            UserMemory::of_buffer(&flag).read(0, &mut bytes);
+            let class = result.err().map_or(0, |error| error.class as u64);
+            process.assert_answers_agree(2 * call, u64::from(u32::from_le_bytes(bytes)) << 8 | class);
+            let shrunk = mpi.shrink(comm).await.expect("a shrink succeeds").expect("this rank lives");
+            process.assert_answers_agree(2 * call + 1, mpi.size(shrunk).expect("it is open").into());
+            if comm != world {
+                mpi.free(comm).expect("it is open");
+            }
+            comm = shrunk;
+        }
+    });
+    let mut deaths = 0;
+    for (size, seed) in (2..=6).flat_map(|size| (0..150).map(move |seed| (size, seed))) {
+        let mut cluster = Cluster::new(seed, size, script.clone());
+        cluster.plan_deaths(Killer::new(size, vec![]), Rules::default());
+        cluster.inject(Faults { refusal_once_in: 2 + seed % 5, ..Faults::default() });
+        match cluster.run() {
+            Ok(summary) => deaths += summary.deaths,
+            Err(report) => panic!("{report}"),
+        }
+    }
+    assert!(deaths > 100, "{deaths} members were ended");
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         mend_base::reach!("mpi.detection: declared by the ring");
         let failed = Notice::Failed(self.peer_reports.peer(peer));
-        self.peer_reports.on_notice(failed, &self.ends, &mut self.layers);
+        self.peer_reports.on_notice(failed, &mut self.layers);
         self.publish_ends();
         // Only its observers hear that a member is silent: they tell the others.
         let world = self.communicators.get(self.comm_world());

@@ -33,7 +33,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.on_recalled(key, result.as_deref());
                 continue;
             }
-            if let Some(alive) = self.peer_reports.on_notice(notice, &self.ends, &mut self.layers) {
+            if let Some(alive) = self.peer_reports.on_notice(notice, &mut self.layers) {
                 let asks_again = self.creations.on_alive(alive);
                 let (collectives, mut parts) = self.collectives_and_parts();
                 collectives.on_alive(alive, &mut parts);

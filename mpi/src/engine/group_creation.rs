@@ -59,7 +59,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.communicators.add_request(comm);
         self.unconnected_query.begin_wait();
         match refused {
-            Some(error) => self.hold(key, error),
+            Some(error) => self.leave_group_creation(key, comm, error),
             None => self.start_announcement(key, number),
         }
         self.progress_creations();
@@ -98,7 +98,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 self.creations.keep_active(key);
                 return 0;
             }
-            Some(Err(error)) => self.hold(key, error),
+            Some(Err(error)) => self.leave_group_creation(key, comm, error),
             Some(Ok(number)) => {
                 if let PendingCreation::Group { number: known, .. } = &mut creation.pending {
                     *known = Some(number);
@@ -233,9 +233,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             if let Some(comm) = comm {
                 self.roll_back(comm, &pending);
+                self.leave_group_creation(key, comm, error);
             }
-            self.hold(key, error);
         }
+    }
+
+    /// This member ends a creation in a group without a vote: each other member learns the reason by itself, and refuses. That a member is
+    /// unreachable here no other member would learn, so it or this process must be ended.
+    fn leave_group_creation(&mut self, key: Key, comm: CommKey, error: Error) {
+        if let Detail::Unreachable(rank, _) = error.detail
+            && let Some(&peer) =
+                self.communicators.get(comm).and_then(|entry| entry.members().get(rank.index()))
+        {
+            self.peer_reports.need(peer, &mut self.layers.runtime);
+        }
+        self.hold(key, error);
     }
 }
 

@@ -6,17 +6,17 @@ use super::Engine;
 use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
-use crate::member_protocols::{Event, Instance, Target};
+use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
 use crate::operation_table::Ended;
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
-use mend_pml::{End, Lookup, Status};
+use mend_pml::{End, Ends, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
 use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
-use mend_transport::{Btl, Cause, UserMemory};
+use mend_transport::{Btl, UserMemory};
 use std::sync::Arc;
 
 /// The contribution to the agreement that closes a communicator: only that all have contributed matters.
@@ -158,7 +158,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn with_instance(
         &mut self,
         identity: Identity,
-        event: impl FnOnce(&mut Instance, &mend_pml::Ends, &mut crate::member_protocols::Effects<'_>),
+        event: impl FnOnce(&mut Instance, &Ends, &mut crate::member_protocols::Effects<'_>),
     ) {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
@@ -178,8 +178,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn target(&self, identity: Identity) -> Target {
-        target(&self.layers.pml, &self.communicators, identity, |creator| {
-            self.ends.of(self.peer_reports.find(creator)?)
+        let Engine { layers, communicators, peer_reports, ends, .. } = self;
+        target(&layers.pml, communicators, identity, |creator| {
+            creator_of(creator, layers.runtime.membership().peer, peer_reports.find(creator), ends)
         })
     }
 
@@ -199,10 +200,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let mut delivered = 0;
         while let Some(packet) = self.member_protocols.next_arrival() {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
-            let end_of = |creator| ends.of(peer_reports.find(creator)?);
-            let target = |identity| target(&layers.pml, communicators, identity, end_of);
-            if !member_protocols.deliver(packet, target, ends) {
-                self.peer_reports.on_evidence(packet.peer, Cause::Garbage);
+            let me = layers.runtime.membership().peer;
+            let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
+            let target = |identity| target(&layers.pml, communicators, identity, known);
+            if let Err(cause) = member_protocols.deliver(packet, target, ends) {
+                self.peer_reports.on_evidence(packet.peer, cause);
             }
             delivered += 1;
         }
@@ -221,6 +223,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Event::RefusedAsRevoked(identity) => self.learn(identity, Item::Revoked),
                 Event::Recall(key) => self.layers.runtime.recall_result(key),
                 Event::OwesResults(identity) => self.close_member_protocols(identity),
+                Event::Needed(peer) => self.peer_reports.need(peer, &mut self.layers.runtime),
                 Event::Suspected(creator) => {
                     let creator = self.peer_reports.peer_index(creator);
                     self.ask_if_unknown(creator);
@@ -404,7 +407,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let left = members.and_then(|members| {
                 members.iter().position(|&member| self.ends.of(member) == Some(End::Finalized))
             });
-            let error = Error::of(Detail::PeerLeft(Rank(left.unwrap_or(0) as u32)));
+            // One that has freed the communicator, or whose end is not published here yet, is not named.
+            let rank = left.map(|rank| Rank(rank as u32));
+            let error = Error::of(rank.map_or(Detail::SomeMemberLeft, Detail::PeerLeft));
             return Err(self.communicators.get(comm).map_or(error, |entry| entry.named(error)));
         }
         Ok(())
@@ -504,12 +509,22 @@ fn flag_for_us(value: u64, remote: Option<&Remote>) -> u32 {
     }
 }
 
-/// Which communicator of this process has this identity. `end_of`: how a process has ended, if that is published.
+/// What the process `me` knows of the process that creates a communicator, and that has this index.
+fn creator_of(creator: Peer, me: Peer, index: Option<PeerIndex>, ends: &Ends) -> Creator {
+    match index.map(|index| ends.of(index).and_then(Gone::of)) {
+        None => Creator::Nobody,
+        Some(_) if creator == me => Creator::Myself,
+        Some(None) => Creator::Open,
+        Some(Some(how)) => Creator::Gone(how),
+    }
+}
+
+/// Which communicator of this process has this identity. `known`: what is known of a process.
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
-    end_of: impl Fn(Peer) -> Option<End>,
+    known: impl Fn(Peer) -> Creator,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => {
@@ -524,7 +539,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                 None => Target::Retired { was_revoked: false },
             }
         }
-        Lookup::NotCreated => Target::NotCreated(end_of(identity.creator)),
+        Lookup::NotCreated => Target::NotCreated(known(identity.creator)),
         Lookup::Retired { was_revoked } => Target::Retired { was_revoked },
     }
 }
@@ -532,9 +547,13 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
 #[cfg(test)]
 mod tests {
     use super::{flag_for_us, flags, without};
-    use mend_base::{Identity, Job, Peer, Rank};
+    use crate::scripted::{ScriptedJob, peer};
+    use crate::{Detail, Error};
+    use mend_base::{Identity, Instant, Job, Peer, Rank};
     use mend_comm::{Communicator, Group, Remote};
+    use mend_proto::agreement::Decision;
     use mend_proto::ranks::Ranks;
+    use mend_runtime::Notice;
     use std::sync::Arc;
 
     const IDENTITY: Identity = Identity { creator: Peer(7), number: 20 };
@@ -585,5 +604,24 @@ mod tests {
         let decided = flags(0b1110, low) & flags(0b0111, low) & flags(u32::MAX, high);
         assert_eq!((flag_for_us(decided, low), flag_for_us(decided, high)), (u32::MAX, 0b0110));
         assert_eq!(flag_for_us(flags(5, None) & flags(6, None), None), 4);
+    }
+
+    // Row AG4
+    #[test]
+    fn an_agreement_without_a_member_that_has_left_names_it_once_that_is_published_and_nobody_before() {
+        let job = ScriptedJob::default();
+        let mut process = job.process(0, 3);
+        let decision = Decision {
+            value: 0,
+            failed: Ranks::default(),
+            acknowledged: true,
+            departed: true,
+            crossed: None,
+        };
+        let world = process.comm_world();
+        assert_eq!(process.agreed(world, &decision), Err(Error::of(Detail::SomeMemberLeft)));
+        job.notify(0, Notice::Finalized(peer(2)));
+        process.progress(Instant(1));
+        assert_eq!(process.agreed(world, &decision), Err(Error::of(Detail::PeerLeft(Rank(2)))));
     }
 }

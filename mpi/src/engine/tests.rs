@@ -5,6 +5,7 @@ mod collectives;
 mod crossed;
 mod deaths;
 mod detection;
+mod early;
 mod freed;
 mod identities;
 mod interrupted;

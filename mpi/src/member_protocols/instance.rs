@@ -31,8 +31,30 @@ pub(crate) enum Event {
     RefusedAsRevoked(Identity),
     /// This member has freed the communicator, and by a message of another one it owes results of the communicator's protocols.
     OwesResults(Identity),
+    /// A message for this peer is lost, or may be, as it is unreachable: it or this process must be ended.
+    Needed(PeerIndex),
     /// Another member waits for news of this process, which created a communicator that is not known here: it may have failed.
     Suspected(Peer),
+}
+
+/// How a member is gone: it will take part in nothing any more, at any member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Gone {
+    /// It has failed.
+    Failed,
+    /// It has left MPI, or freed the communicator and owes nothing. It has passed all that it took part in.
+    Departed,
+}
+
+impl Gone {
+    /// `None`: the peer is unreachable for this process, but may take part at other members.
+    pub fn of(end: End) -> Option<Gone> {
+        match end {
+            End::Failed => Some(Gone::Failed),
+            End::Finalized => Some(Gone::Departed),
+            End::Unreachable(_) => None,
+        }
+    }
 }
 
 /// Which of the two machines for votes.
@@ -300,33 +322,33 @@ impl Instance {
     /// A member has freed the communicator, and owes no result: to agreements and votes it is as if it had left MPI. It may still spread news,
     /// and says itself when it does not (`spread::Message::Gone`).
     fn on_departure(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
-        self.end_results_of(rank, End::Finalized, ends, fx);
+        self.end_results_of(rank, Gone::Departed, ends, fx);
     }
 
-    /// The end of a peer is published.
-    pub fn on_end(&mut self, peer: PeerIndex, end: End, ends: &Ends, fx: &mut Effects<'_>) {
+    /// It is published that a peer has failed or left MPI.
+    pub fn on_end(&mut self, peer: PeerIndex, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
         if let Some(rank) = self.rank_of(peer) {
-            self.on_end_of(rank, end, ends, fx);
+            self.on_gone(rank, how, ends, fx);
         }
     }
 
-    fn on_end_of(&mut self, rank: Rank, end: End, ends: &Ends, fx: &mut Effects<'_>) {
-        self.end_results_of(rank, end, ends, fx);
+    fn on_gone(&mut self, rank: Rank, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
+        self.end_results_of(rank, how, ends, fx);
         if self.spread.is_some() {
-            self.with_spread(ends, fx, |spread, out| match end {
-                End::Failed => spread.on_failure(rank, out),
-                End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
+            self.with_spread(ends, fx, |spread, out| match how {
+                Gone::Failed => spread.on_failure(rank, out),
+                Gone::Departed => spread.on_departure(rank, out),
             });
         }
     }
 
-    fn end_results_of(&mut self, rank: Rank, end: End, ends: &Ends, fx: &mut Effects<'_>) {
+    fn end_results_of(&mut self, rank: Rank, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
         let is_closing = self.closing;
         if self.agreement.is_some() {
             self.with_agreement(ends, fx, |agreement, out| {
-                match end {
-                    End::Failed => agreement.on_failure(rank, out),
-                    End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+                match how {
+                    Gone::Failed => agreement.on_failure(rank, out),
+                    Gone::Departed => agreement.on_departure(rank, out),
                 }
                 if is_closing {
                     // Its children are those of this member now.
@@ -336,9 +358,9 @@ impl Instance {
         }
         for on in [VoteOn::Children, VoteOn::Creation] {
             if self.vote_on(on).is_some() {
-                self.with_vote(on, ends, fx, |vote, out| match end {
-                    End::Failed => vote.on_failure(rank, out),
-                    End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
+                self.with_vote(on, ends, fx, |vote, out| match how {
+                    Gone::Failed => vote.on_failure(rank, out),
+                    Gone::Departed => vote.on_departure(rank, out),
                 });
             }
         }
@@ -353,10 +375,10 @@ impl Instance {
         let out = &mut fx.scratch.agreement;
         if self.agreement.is_none() {
             let mut agreement = Box::new(Agreement::new(self.me, self.size(), Shape::USUAL));
-            for (rank, end) in known_ends(&self.members, ends) {
-                match end {
-                    End::Failed => agreement.on_failure(rank, out),
-                    End::Finalized | End::Unreachable(_) => agreement.on_departure(rank, out),
+            for (rank, how) in known_ends(&self.members, ends) {
+                match how {
+                    Gone::Failed => agreement.on_failure(rank, out),
+                    Gone::Departed => agreement.on_departure(rank, out),
                 }
             }
             self.agreement = Some(agreement);
@@ -390,10 +412,10 @@ impl Instance {
         let out = &mut fx.scratch.vote;
         if self.vote_on(on).is_none() {
             let mut vote = Box::new(Vote::new(self.me, self.size(), Shape::USUAL));
-            for (rank, end) in known_ends(&self.members, ends) {
-                match end {
-                    End::Failed => vote.on_failure(rank, out),
-                    End::Finalized | End::Unreachable(_) => vote.on_departure(rank, out),
+            for (rank, how) in known_ends(&self.members, ends) {
+                match how {
+                    Gone::Failed => vote.on_failure(rank, out),
+                    Gone::Departed => vote.on_departure(rank, out),
                 }
             }
             if on == VoteOn::Children && self.is_revoked() {
@@ -430,10 +452,10 @@ impl Instance {
         let is_new = self.spread.is_none();
         if is_new {
             let mut spread = Box::new(Spread::new(self.me, self.size()));
-            for (rank, end) in known_ends(&self.members, ends) {
-                match end {
-                    End::Failed => spread.on_failure(rank, out),
-                    End::Finalized | End::Unreachable(_) => spread.on_departure(rank, out),
+            for (rank, how) in known_ends(&self.members, ends) {
+                match how {
+                    Gone::Failed => spread.on_failure(rank, out),
+                    Gone::Departed => spread.on_departure(rank, out),
                 }
             }
             self.spread = Some(spread);
@@ -457,8 +479,8 @@ fn recall(identity: Identity, protocol: u8, sequence: u32) -> Event {
     Event::Recall(ResultKey { identity, protocol, sequence })
 }
 
-/// The members whose end was published before.
-fn known_ends<'a>(members: &'a [PeerIndex], ends: &'a Ends) -> impl Iterator<Item = (Rank, End)> + 'a {
+/// The members of which it was published before that they have failed or left MPI.
+fn known_ends<'a>(members: &'a [PeerIndex], ends: &'a Ends) -> impl Iterator<Item = (Rank, Gone)> + 'a {
     let members = if ends.none() { &[] } else { members };
-    (0u32..).zip(members).filter_map(|(rank, &member)| Some((Rank(rank), ends.of(member)?)))
+    (0u32..).zip(members).filter_map(|(rank, &member)| Some((Rank(rank), Gone::of(ends.of(member)?)?)))
 }

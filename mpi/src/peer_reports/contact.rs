@@ -6,12 +6,15 @@
 //! unknown ───────────▶ requested ──────────────────────────▶ connected ◀── suspected (Notice::Alive resumes)
 //!    │                   │                                       │ Notice::Finalized, Failed, Refused: sever
 //!    └─ Refused, Finalized, Failed ─▶ drained ◀── on_severed ── severing
-//!                                        └── all that was declared before is published ──▶ ended
+//!                                      │  ▲ └── all that was declared before is published ──▶ ended
+//!                        the same, for │  │
+//!                        Refused       ▼  │ Finalized, Failed
+//!                                   unreachable
 //! ```
 //! Ends are published in the order of the declarations, however long it takes to drain a peer: a peer that finalizes because another
 //! has failed is declared after it, and a call that waits for both must end with the failure.
 //!
-//! The first declaration of a peer is final, with one exception: an unreachable peer may still fail, and its failure is published too.
+//! The first declaration of a peer is final, with one exception: an unreachable peer lives, and that it fails or leaves is published too.
 //!
 //! A peer that dies before its notice `Contact` is taken is connected and severed at once, since its outbox may have complete messages
 //! (Row PP7). Notices are taken in the order in which the runtime gave them: `Contact` before the declaration.
@@ -43,6 +46,8 @@ pub(crate) enum Contact<E> {
     Drained,
     /// The end of the peer is published: [`Ends`](mend_pml::Ends) has it.
     Ended,
+    /// It is published that the peer cannot be reached. It may still fail or leave.
+    Unreachable,
 }
 
 /// The contacts with all peers, and their peer indices.

@@ -15,7 +15,7 @@ fn peer_reports() -> (ScriptedJob, PeerReports<u32>, Layers<ScriptedTransport, S
     let (mut peer_reports, mut layers) = (PeerReports::new(JOB, 4, 0), job.layers(0, 4));
     for number in [1, 2] {
         let contact = Notice::Contact { peer: peer(number), card: card(number) };
-        assert_eq!(peer_reports.on_notice(contact, &Ends::default(), &mut layers), None);
+        assert_eq!(peer_reports.on_notice(contact, &mut layers), None);
     }
     (job, peer_reports, layers)
 }
@@ -44,7 +44,7 @@ fn evidence_asks_the_runtime_once_until_it_answers() {
     peer_reports.examine(&mut layers);
     assert_eq!(job.asked(), [(0, peer(1))]);
     assert_eq!(peer_reports.end_state(ONE), EndState::NotDeclared { query_open: true });
-    assert_eq!(peer_reports.on_notice(Notice::Alive(peer(1)), &Ends::default(), &mut layers), Some(ONE));
+    assert_eq!(peer_reports.on_notice(Notice::Alive(peer(1)), &mut layers), Some(ONE));
     assert_eq!(peer_reports.end_state(ONE), EndState::NotDeclared { query_open: false });
     peer_reports.on_evidence(ONE, Cause::Silent);
     peer_reports.examine(&mut layers);
@@ -85,7 +85,7 @@ fn a_process_without_memory_for_a_message_to_itself_is_unreachable_for_itself() 
 fn ends_come_in_the_order_of_the_declarations_however_long_each_drains() {
     let (_job, mut peer_reports, mut layers) = peer_reports();
     for notice in [Notice::Failed(peer(1)), Notice::Finalized(peer(2)), Notice::Finalized(peer(3))] {
-        peer_reports.on_notice(notice, &Ends::default(), &mut layers);
+        peer_reports.on_notice(notice, &mut layers);
     }
     assert_eq!((peer_reports.end_state(ONE), peer_reports.some_severing()), (EndState::Declared, true));
     // The second endpoint is severed first, and the third peer is not connected.
@@ -103,17 +103,17 @@ fn the_first_declaration_is_final_but_an_unreachable_peer_may_fail() {
     let (_job, mut peer_reports, mut layers) = peer_reports();
     let mut ends = Ends::default();
     let refused = Notice::Refused { peer: peer(1), cause: Cause::Refused };
-    peer_reports.on_notice(Notice::Finalized(peer(3)), &ends, &mut layers);
-    peer_reports.on_notice(Notice::Failed(peer(3)), &ends, &mut layers);
+    peer_reports.on_notice(Notice::Finalized(peer(3)), &mut layers);
+    peer_reports.on_notice(Notice::Failed(peer(3)), &mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), [(THREE, End::Finalized)]);
-    peer_reports.on_notice(Notice::Failed(peer(3)), &ends, &mut layers);
-    peer_reports.on_notice(refused.clone(), &ends, &mut layers);
+    peer_reports.on_notice(Notice::Failed(peer(3)), &mut layers);
+    peer_reports.on_notice(refused.clone(), &mut layers);
     peer_reports.on_severed(ONE, 0);
     peer_reports.examine(&mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), [(ONE, End::Unreachable(Cause::Refused))]);
-    peer_reports.on_notice(refused, &ends, &mut layers);
+    peer_reports.on_notice(refused, &mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), []);
-    peer_reports.on_notice(Notice::Failed(peer(1)), &ends, &mut layers);
+    peer_reports.on_notice(Notice::Failed(peer(1)), &mut layers);
     assert_eq!(
         (peer_reports.end_state(ONE), publish(&mut peer_reports, &mut ends)),
         (EndState::Declared, vec![(ONE, End::Failed)])
@@ -129,7 +129,7 @@ fn a_peer_that_is_unreachable_and_fails_before_its_end_is_published_has_failed()
         Notice::Failed(peer(1)),
         Notice::Finalized(peer(1)),
     ] {
-        peer_reports.on_notice(notice, &Ends::default(), &mut layers);
+        peer_reports.on_notice(notice, &mut layers);
     }
     [(TWO, 1), (ONE, 0)].into_iter().for_each(|(peer, endpoint)| peer_reports.on_severed(peer, endpoint));
     peer_reports.examine(&mut layers);
@@ -139,7 +139,7 @@ fn a_peer_that_is_unreachable_and_fails_before_its_end_is_published_has_failed()
 #[test]
 fn a_peer_that_this_process_cannot_reach_ends_at_once() {
     let (_job, mut peer_reports, mut layers) = peer_reports();
-    peer_reports.on_notice(Notice::Failed(peer(1)), &Ends::default(), &mut layers);
+    peer_reports.on_notice(Notice::Failed(peer(1)), &mut layers);
     let mut other = card(3);
     other.layout += 1;
     assert_eq!(peer_reports.connect_or_end(THREE, &other, &mut layers), Err(Cause::LayoutDiffers));

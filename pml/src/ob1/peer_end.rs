@@ -19,15 +19,15 @@ use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The engine publishes the end of `peer`, which is in `ends`: the peer will never send or answer again, and no message of it is
-    /// under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed, only
-    /// makes the failure pending for wildcard receives.
+    /// under way. Every request that needs the peer ends. A second call, for a peer that was unreachable and now has failed or left, only
+    /// makes a failure pending for wildcard receives.
     pub fn on_end(&mut self, peer: PeerIndex, ends: &Ends) {
         let Some(end) = ends.of(peer) else { return debug_assert!(false, "its end is added first") };
         let is_first = self.peers.close(peer);
         self.update_channels(ends);
         self.find_lost_messages(ends);
         if !is_first {
-            mend_base::reach!("pml.end: unreachable, and then failed");
+            mend_base::reach!("pml.end: unreachable, and then failed or left");
             return;
         }
         self.queues.end_peer(peer);

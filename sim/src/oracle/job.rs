@@ -42,6 +42,8 @@ pub enum RankEnd {
     GaveUp,
     /// It wrote garbage and was killed.
     Garbage,
+    /// It and another rank, which needed each other, could not connect, and it was killed.
+    Unreachable,
     /// MPI_Abort of a rank ended it with this code.
     Aborted(i32),
 }
@@ -118,6 +120,15 @@ impl JobOracle {
     /// daemon has not read yet.
     pub fn on_end_evidence(&mut self, rank: u32, unread: Option<RankEnd>) {
         self.set_end(rank, unread.unwrap_or(RankEnd::Died));
+    }
+
+    /// Two ranks that cannot connect need each other: if both are open, the node daemon must have ended one, whichever it chose.
+    pub fn on_needed(&mut self, (one, two): (u32, u32), ended: Option<u32>) {
+        if self.is_open(one) && self.is_open(two) {
+            let ended =
+                ended.unwrap_or_else(|| panic!("ranks {one} and {two} need each other, and none is ended"));
+            self.set_end(ended, RankEnd::Unreachable);
+        }
     }
 
     /// The first end of a rank is final.

@@ -37,14 +37,14 @@ pub async fn run(process: Process) {
                 assert_status(status, rank, TAG, bytes);
                 assert_content(&buffer, rank.0.into(), bytes);
             }
-            Err(error) => assert_unreachable(error, rank),
+            Err(error) => assert_unreachable(&process, error, rank),
         }
         ended_buffers.add(&buffer);
     }
     for (rank, send) in sent {
         process.at("refused: send", rank.0.into());
         if let Err(error) = send.await {
-            assert_unreachable(error, rank);
+            assert_unreachable(&process, error, rank);
         }
     }
     process.at("refused: barrier", 0);
@@ -57,9 +57,12 @@ pub async fn run(process: Process) {
     ended_buffers.assert_unchanged();
 }
 
-fn assert_unreachable(error: Error, rank: Rank) {
+fn assert_unreachable(process: &Process, error: Error, rank: Rank) {
+    let is_refused = process.network.borrow().is_refused(process.rank.0, rank.0);
     match error.detail {
         Detail::Unreachable(to, _) => assert_eq!(to, rank),
+        // It has left since.
+        Detail::PeerLeft(left) if is_refused => assert_eq!(left, rank),
         other => panic!("rank {}: {other}", rank.0),
     }
 }
