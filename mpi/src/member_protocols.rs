@@ -152,6 +152,35 @@ impl MemberProtocols {
         self.inbox.pop_front()
     }
 
+    /// Answers a message about a communicator whose protocols are over here, though its instance may be there. Returns whether it did.
+    fn answers_at_once(
+        &mut self,
+        from: PeerIndex,
+        about: About,
+        message: &Message,
+        target: &impl Fn(Identity) -> Target,
+    ) -> bool {
+        let instance = self.instances.get(&about.identity);
+        let is_news = matches!(message, Message::Spread(_));
+        if !is_news && instance.is_some_and(Instance::is_closed) {
+            self.answer_for_retired(from, about, message, false);
+            return true;
+        }
+        if !is_news || !instance.is_none_or(Instance::takes_no_news) {
+            return false;
+        }
+        // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
+        match target(about.identity) {
+            Target::Open { is_freed: true, is_revoked, .. } => {
+                self.on_late_news(from, about, message, is_revoked)
+            }
+            // The instance is there for its results alone.
+            Target::Retired { was_revoked } => self.answer_for_retired(from, about, message, was_revoked),
+            Target::Open { .. } | Target::NotCreated(_) => return false,
+        }
+        true
+    }
+
     /// Hands a message to its instance. `Err`: evidence against its sender: no correct member sends it, or there is no memory for it.
     pub fn deliver(
         &mut self,
@@ -164,25 +193,8 @@ impl MemberProtocols {
         }
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
-        let instance = self.instances.get(&about.identity);
-        if instance.is_some_and(Instance::is_closed) && !matches!(message, Message::Spread(_)) {
-            self.answer_for_retired(packet.peer, about, &message, false);
+        if self.answers_at_once(packet.peer, about, &message, &target) {
             return Ok(());
-        }
-        if instance.is_none_or(Instance::takes_no_news) && matches!(message, Message::Spread(_)) {
-            // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
-            match target(about.identity) {
-                Target::Open { is_freed: true, is_revoked, .. } => {
-                    self.on_late_news(packet.peer, about, &message, is_revoked);
-                    return Ok(());
-                }
-                // The instance is there for its results alone.
-                Target::Retired { was_revoked } => {
-                    self.answer_for_retired(packet.peer, about, &message, was_revoked);
-                    return Ok(());
-                }
-                Target::Open { .. } | Target::NotCreated(_) => {}
-            }
         }
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
