@@ -5,11 +5,12 @@
  *
  *   head (128 bytes)      magic[8]  rank u32  ranks u32  capacity u32  used u32  dropped u32  0 u32
  *                         start u64  end u64 (0: not finalized)  begin of the open call u64  its name[24] ("": none)
- *   each record (48)      begin u64  end u64  class i32  kind u32  name[24]
+ *   each record (48)      begin u64  end u64  class i32 (-1: left by its error handler)  kind u32  name[24]
  *
  * Numbers are in the order of the machine, times in nanoseconds of CLOCK_MONOTONIC, which all processes of a host share. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <mpi.h>
 #include <stdatomic.h>
@@ -21,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NAME_BYTES = 24, CAPACITY = 1 << 16, KEPT_FOR_REPAIR = 1 << 12 };
+enum { LEFT = -1, NAME_BYTES = 24, CAPACITY = 1 << 16, KEPT_FOR_REPAIR = 1 << 12 };
 enum kind { MESSAGES, COLLECTIVE, CREATION, REPAIR, OTHER };
 
 struct record {
@@ -69,6 +70,15 @@ static void *find(const char *name)
     return found;
 }
 
+static int allocate(int file, off_t bytes)
+{
+    int error;
+    do
+        error = posix_fallocate(file, 0, bytes);
+    while (error == EINTR);
+    return error;
+}
+
 static void open_file(uint64_t start)
 {
     const char *name = getenv("MEND_TRACE");
@@ -85,11 +95,14 @@ static void open_file(uint64_t start)
     int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     size_t bytes = sizeof *trace + CAPACITY * sizeof *trace->records;
     void *memory = MAP_FAILED;
-    if (file >= 0 && ftruncate(file, (off_t)bytes) == 0)
+    /* With its blocks: a store to a page for which the disk has no place ends the rank by SIGBUS. */
+    if (file >= 0 && allocate(file, (off_t)bytes) == 0)
         memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     if (file >= 0)
         close(file);
     if (memory == MAP_FAILED) {
+        if (file >= 0)
+            unlink(path);
         fprintf(stderr, "libmend_trace: cannot write %s, so rank %d records nothing\n", path, rank);
         return;
     }
@@ -102,28 +115,34 @@ static void open_file(uint64_t start)
     trace = made;
 }
 
-static uint64_t begin(const char *name)
+/* A call that has begun. An error handler may call MPI, so a thread can be in several; and it may leave by longjmp or throw, so a call may
+ * never return. */
+struct open_call {
+    const char *name;
+    enum kind kind;
+    uint64_t begun;
+    /* When the first call after it began; 0: none has. */
+    uint64_t followed;
+    /* Of the function below, in which it runs. Stacks grow down, so a call that a handler makes has a lower one. */
+    const char *frame;
+};
+
+static _Thread_local struct open_call open_calls[8];
+static _Thread_local unsigned depth;
+
+/* The call that the rank is in, as far as one name can say it: of several threads, the one that called last. */
+static void show_open(void)
 {
-    uint64_t time = now();
-    if (trace) {
-        trace->open_begin = time;
-        strncpy(trace->open, name, NAME_BYTES - 1);
+    if (depth == 0) {
+        trace->open[0] = 0;
+        return;
     }
-    return time;
+    trace->open_begin = open_calls[depth - 1].begun;
+    strncpy(trace->open, open_calls[depth - 1].name, NAME_BYTES - 1);
 }
 
-static void end(const char *name, enum kind kind, uint64_t begun, int code)
+static void record(const char *name, enum kind kind, uint64_t begun, uint64_t ended, int class)
 {
-    static int (*class_of)(int, int *);
-    int class = 0;
-    if (!trace)
-        return;
-    trace->open[0] = 0;
-    if (code != MPI_SUCCESS) {
-        if (!class_of)
-            class_of = (int (*)(int, int *))find("PMPI_Error_class");
-        class_of(code, &class);
-    }
     /* Errors and repair have places of their own, so that a long run before them does not hide them. */
     uint32_t limit = class != 0 || kind == REPAIR ? CAPACITY : CAPACITY - KEPT_FOR_REPAIR;
     uint32_t at = atomic_load_explicit(&trace->used, memory_order_relaxed);
@@ -136,10 +155,53 @@ static void end(const char *name, enum kind kind, uint64_t begun, int code)
                                                     memory_order_relaxed));
     struct record *record = &trace->records[at];
     record->begin = begun;
-    record->end = now();
+    record->end = ended;
     record->class = class;
     record->kind = kind;
     strncpy(record->name, name, NAME_BYTES - 1);
+}
+
+/* The last call of this thread will not return: its handler has left it. */
+static void leave(uint64_t time)
+{
+    struct open_call *left = &open_calls[--depth];
+    record(left->name, left->kind, left->begun, left->followed ? left->followed : time, LEFT);
+}
+
+static void begin(const char *name, enum kind kind, const char *frame)
+{
+    if (!trace)
+        return;
+    uint64_t time = now();
+    while (depth > 0 && frame >= open_calls[depth - 1].frame)
+        leave(time);
+    /* So many calls in each other's handlers: the outermost one is not recorded. */
+    if (depth == sizeof open_calls / sizeof *open_calls)
+        memmove(open_calls, open_calls + 1, --depth * sizeof *open_calls);
+    if (depth > 0 && !open_calls[depth - 1].followed)
+        open_calls[depth - 1].followed = time;
+    open_calls[depth++] = (struct open_call){name, kind, time, 0, frame};
+    show_open();
+}
+
+static void end(const char *frame, int code)
+{
+    static int (*class_of)(int, int *);
+    uint64_t time = now();
+    int class = 0;
+    while (depth > 0 && open_calls[depth - 1].frame < frame)
+        leave(time);
+    if (!trace || depth == 0 || open_calls[depth - 1].frame != frame)
+        return;
+    struct open_call ended = open_calls[--depth];
+    if (trace->open_begin == ended.begun)
+        show_open();
+    if (code != MPI_SUCCESS) {
+        if (!class_of)
+            class_of = (int (*)(int, int *))find("PMPI_Error_class");
+        class_of(code, &class);
+    }
+    record(ended.name, ended.kind, ended.begun, time, class);
 }
 
 #define TRACED(name, kind, types, arguments)                                                                           \
@@ -148,9 +210,10 @@ static void end(const char *name, enum kind kind, uint64_t begun, int code)
         static int(*real) types;                                                                                       \
         if (!real)                                                                                                     \
             real = (int(*) types)find("P" #name);                                                                      \
-        uint64_t begun = begin(#name);                                                                                 \
+        const char *frame = __builtin_frame_address(0);                                                                \
+        begin(#name, kind, frame);                                                                                     \
         int code = real arguments;                                                                                     \
-        end(#name, kind, begun, code);                                                                                 \
+        end(frame, code);                                                                                              \
         return code;                                                                                                   \
     }
 
@@ -174,7 +237,7 @@ int MPI_Init_thread(int *argc, char ***argv, int required, int *provided)
 
 int MPI_Finalize(void)
 {
-    begin("MPI_Finalize");
+    begin("MPI_Finalize", OTHER, __builtin_frame_address(0));
     int code = ((int (*)(void))find("PMPI_Finalize"))();
     if (trace) {
         trace->open[0] = 0;
@@ -216,11 +279,15 @@ TRACED(MPI_Comm_dup, CREATION, (MPI_Comm c, MPI_Comm *made), (c, made))
 TRACED(MPI_Comm_split, CREATION, (MPI_Comm c, int color, int key, MPI_Comm *made), (c, color, key, made))
 TRACED(MPI_Comm_create, CREATION, (MPI_Comm c, MPI_Group g, MPI_Comm *made), (c, g, made))
 TRACED(MPI_Comm_create_group, CREATION, (MPI_Comm c, MPI_Group g, int tag, MPI_Comm *made), (c, g, tag, made))
+TRACED(MPI_Intercomm_create, CREATION, (MPI_Comm c, int leader, MPI_Comm peer, int other, int tag, MPI_Comm *made),
+       (c, leader, peer, other, tag, made))
+TRACED(MPI_Intercomm_merge, CREATION, (MPI_Comm c, int high, MPI_Comm *made), (c, high, made))
 TRACED(MPI_Comm_free, OTHER, (MPI_Comm *c), (c))
 TRACED(MPI_Comm_disconnect, OTHER, (MPI_Comm *c), (c))
 #define TRACED_REPAIR(prefix)                                                                                          \
     TRACED(prefix##_Comm_revoke, REPAIR, (MPI_Comm c), (c))                                                            \
     TRACED(prefix##_Comm_agree, REPAIR, (MPI_Comm c, int *flag), (c, flag))                                            \
+    TRACED(prefix##_Comm_agree_failed, REPAIR, (MPI_Comm c, MPI_Group *failed), (c, failed))                           \
     TRACED(prefix##_Comm_shrink, REPAIR, (MPI_Comm c, MPI_Comm *made), (c, made))                                      \
     TRACED(prefix##_Comm_get_failed, REPAIR, (MPI_Comm c, MPI_Group *failed), (c, failed))                             \
     TRACED(prefix##_Comm_ack_failed, REPAIR, (MPI_Comm c, int n, int *m), (c, n, m))

@@ -27,6 +27,9 @@ pub enum ContextKind {
     /// Messages of agreements and shrinks by schedules, which go on where other collective operations do not. As
     /// [`Creation`](ContextKind::Creation).
     Agreement = 3,
+    /// Messages between the leaders of two groups that create an intercommunicator, which may have the tags of creations by a group. As
+    /// [`Creation`](ContextKind::Creation).
+    Leaders = 4,
 }
 
 /// The number that one receiver chose for an identity and context kind; stands in the headers of messages to it
@@ -60,6 +63,7 @@ impl Wire for ContextKind {
             1 => Some(ContextKind::Collective),
             2 => Some(ContextKind::Creation),
             3 => Some(ContextKind::Agreement),
+            4 => Some(ContextKind::Leaders),
             _ => None,
         }
     }

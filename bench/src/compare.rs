@@ -4,7 +4,7 @@
 //! measured before and after each run of two ranks, because the host of a virtual machine moves processors.
 
 pub mod busy;
-mod cell;
+pub mod cell;
 mod distance;
 mod line;
 pub mod mpi;

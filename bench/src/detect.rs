@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The detection time of deaths, over many deaths. There is one death in each job (`bench/c/detect.c`); this module collects them:
 //! for each kind of call and each amount of memory that the victim had touched, the least, the median, the 99th percentile and
-//! the greatest time from SIGKILL to the return of a survivor's call, and how many survivors got a wrong result.
+//! the greatest time from SIGKILL to the return of a survivor's call, how many survivors got a wrong result, and how many runs failed:
+//! they ended, or had to be ended, before each survivor's call had returned.
 
 use crate::compare::mpi::Mpi;
 use crate::compare::{Outcome, folder, progress, sources};
@@ -37,6 +38,10 @@ struct Row<'a> {
     /// Microseconds, sorted.
     samples: Vec<f64>,
     wrong: u32,
+    /// Runs of which some survivor's call never returned.
+    failed: u32,
+    /// What the last of them printed.
+    failure: String,
 }
 
 /// `mend-bench detect`.
@@ -64,8 +69,9 @@ fn measure<'a>(
     options: &Options<'_>,
     folder: &Path,
 ) -> Outcome<Row<'a>> {
+    let (samples, failure) = (Vec::new(), String::new());
     let mut row =
-        Row { mpi: &mpi.name, call, mebibytes, kills: options.kills, samples: Vec::new(), wrong: 0 };
+        Row { mpi: &mpi.name, call, mebibytes, kills: options.kills, samples, wrong: 0, failed: 0, failure };
     for kill in 0..options.kills {
         progress(&format!(
             "{}: {call}, {mebibytes} MiB touched: death {} of {}",
@@ -83,10 +89,15 @@ fn measure<'a>(
         let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
         if found.len() + 1 != options.ranks as usize {
             let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{} ({}): {command:?}\n{text}{errors}", mpi.name, output.status));
+            row.failed += 1;
+            row.failure = format!("{} ({}): {command:?}\n{text}{errors}", mpi.name, output.status);
+            continue;
         }
         row.wrong += found.iter().filter(|(_, right)| !right).count() as u32;
         row.samples.extend(found.iter().map(|(time, _)| time));
+    }
+    if row.failed == options.kills {
+        return Err(row.failure);
     }
     row.samples.sort_by(f64::total_cmp);
     Ok(row)
@@ -116,7 +127,7 @@ fn print(rows: &[Row<'_>], options: &Options<'_>) {
         Format::Text => {
             println!("# from SIGKILL of 1 of {} ranks to the return of each other's call", options.ranks);
             println!(
-                "{:<10} {:<10} {:>12} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6}",
+                "{:<10} {:<10} {:>12} {:>6} {:>8} {:>10} {:>10} {:>10} {:>10} {:>6} {:>6}",
                 "MPI",
                 "call",
                 "touched MiB",
@@ -126,27 +137,30 @@ fn print(rows: &[Row<'_>], options: &Options<'_>) {
                 "median us",
                 "p99 us",
                 "max us",
-                "wrong"
+                "wrong",
+                "failed"
             );
         }
-        Format::Csv => println!("mpi,call,touched_mib,kills,samples,min_us,p50_us,p99_us,max_us,wrong"),
+        Format::Csv => {
+            println!("mpi,call,touched_mib,kills,samples,min_us,p50_us,p99_us,max_us,wrong,failed")
+        }
         Format::Json => println!("["),
     }
     for (number, row) in rows.iter().enumerate() {
-        let Row { mpi, call, mebibytes, kills, samples, wrong } = row;
+        let Row { mpi, call, mebibytes, kills, samples, wrong, failed, failure: _ } = row;
         let [least, median, p99, most] = [0.0, 0.5, 0.99, 1.0].map(|share| row.at(share));
         let samples = samples.len();
         match options.format {
             Format::Text => println!(
-                "{mpi:<10} {call:<10} {mebibytes:>12} {kills:>6} {samples:>8} {least:>10.1} {median:>10.1} {p99:>10.1} {most:>10.1} {wrong:>6}"
+                "{mpi:<10} {call:<10} {mebibytes:>12} {kills:>6} {samples:>8} {least:>10.1} {median:>10.1} {p99:>10.1} {most:>10.1} {wrong:>6} {failed:>6}"
             ),
             Format::Csv => println!(
-                "{mpi},{call},{mebibytes},{kills},{samples},{least:.3},{median:.3},{p99:.3},{most:.3},{wrong}"
+                "{mpi},{call},{mebibytes},{kills},{samples},{least:.3},{median:.3},{p99:.3},{most:.3},{wrong},{failed}"
             ),
             Format::Json => println!(
                 "  {{\"mpi\": \"{mpi}\", \"call\": \"{call}\", \"touched_mib\": {mebibytes}, \"kills\": {kills}, \
                  \"samples\": {samples}, \"min_us\": {least:.3}, \"p50_us\": {median:.3}, \"p99_us\": {p99:.3}, \
-                 \"max_us\": {most:.3}, \"wrong\": {wrong}}}{}",
+                 \"max_us\": {most:.3}, \"wrong\": {wrong}, \"failed\": {failed}}}{}",
                 if number + 1 < rows.len() { "," } else { "" }
             ),
         }

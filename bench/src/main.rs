@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod compare;
+mod constants;
 mod detect;
 mod repair;
 
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["compare", rest @ ..] => compare::command(rest),
+        ["constants", rest @ ..] => constants::command(rest),
         ["detect", rest @ ..] => detect::command(rest),
         ["repair", rest @ ..] => repair::command(rest),
         [compare::busy::WORD] => compare::busy::be_busy(),
@@ -60,4 +62,7 @@ const USAGE: &str =
   --iterations N         operations of a run (default 2000)
   --pin A,B              the processors of the ranks (default 0,1)
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
-  --open-mpi             Open MPI from PyPI too";
+  --open-mpi             Open MPI from PyPI too
+
+       mend-bench constants --mend PREFIX [--pin A,B]
+  the constants of the cost model of cargo sim scale on this host";

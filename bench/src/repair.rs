@@ -31,13 +31,21 @@ const fn operation(program: &'static str, row: u32, name: &'static str) -> Opera
     Operation { program, row, name }
 }
 
+/// `repair --dead`: the last rank has killed itself.
+const AFTER_A_DEATH: &str = "repair --dead";
+
 /// All operations that are compared.
-const OPERATIONS: [Operation; 7] = [
+const OPERATIONS: [Operation; 12] = [
     operation("repair", 0, "allreduce of 8 bytes"),
     operation("repair", 1, "dup and free"),
     operation("repair", 2, "split and free"),
     operation("repair", 3, "agree"),
     operation("repair", 4, "shrink"),
+    operation("repair", 5, "dup and free, local"),
+    operation("repair", 6, "split and free, local"),
+    operation(AFTER_A_DEATH, 0, "allreduce, one died"),
+    operation(AFTER_A_DEATH, 3, "agree, one left out"),
+    operation(AFTER_A_DEATH, 7, "agree, one dead"),
     operation("revoke", 0, "revoke, last return"),
     operation("revoke", 1, "barrier, last return"),
 ];
@@ -57,7 +65,7 @@ pub fn command(words: &[&str]) -> Outcome {
     let mut measured = Measured::default();
     for round in 0..options.rounds {
         for &ranks in &options.ranks {
-            for program in ["repair", "revoke"] {
+            for program in ["repair", AFTER_A_DEATH, "revoke"] {
                 for at in 0..mpis.len() {
                     // Every second round in the opposite order, so that other work on the machine affects all equally.
                     let who = if round % 2 == 0 { at } else { mpis.len() - 1 - at };
@@ -86,17 +94,29 @@ impl Measured {
         options: &Options<'_>,
         folder: &Path,
     ) {
-        let mut command = mpi.run_repair(folder, program, ranks);
+        let is_after_a_death = program == AFTER_A_DEATH;
+        if is_after_a_death && !mpi.repairs {
+            return;
+        }
+        let mut command = match is_after_a_death {
+            true => mpi.run_with_deaths(folder, "repair", ranks),
+            false => mpi.run_repair(folder, program, ranks),
+        };
         // A revocation sleeps for milliseconds first, so fewer of them are made.
         let iterations =
             if program == "revoke" { options.iterations.div_ceil(20) } else { options.iterations };
         command.args(["--format", "csv", "--pin", options.pin, "--iterations", &iterations.to_string()]);
+        if is_after_a_death {
+            command.arg("--dead");
+        }
         let output = command.output();
         let rows: Vec<(u32, f64)> = output
             .as_ref()
             .map(|output| String::from_utf8_lossy(&output.stdout).lines().filter_map(read).collect())
             .unwrap_or_default();
-        if !output.is_ok_and(|output| output.status.success()) {
+        // The status of a job of which a rank has died is no success.
+        let succeeds = output.is_ok_and(|output| output.status.success());
+        if rows.is_empty() || !is_after_a_death && !succeeds {
             *self.failures.entry(who).or_default() += 1;
         }
         for (row, median) in rows {

@@ -79,6 +79,14 @@ pub(crate) struct Agreements {
     absences: Vec<Absence>,
 }
 
+/// The first agreement of a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Front {
+    /// It runs, or its decision has come and is not applied yet.
+    Started,
+    Queued,
+}
+
 /// What an operation begins with.
 #[derive(Debug)]
 pub(crate) struct Begun {
@@ -107,10 +115,18 @@ impl Agreements {
         Ok(Begun { operation, answer: None })
     }
 
-    /// Begins the agreement that comes next in absentia. It starts at once.
+    /// The first agreement of a communicator that is not over for this process.
+    pub fn front(&self, identity: Identity) -> Option<Front> {
+        let first = self.queues.get(&identity)?.front()?;
+        Some(if first.has_started { Front::Started } else { Front::Queued })
+    }
+
+    /// Begins the agreement that comes next in absentia. It starts at once. None is queued.
     pub fn begin_in_absentia(&mut self, identity: Identity, contribution: Contribution) {
         let queued = Queued { operation: None, contribution, has_started: true, is_absent: true };
-        self.queues.entry(identity).or_default().push_front(queued);
+        let queue = self.queues.entry(identity).or_default();
+        debug_assert!(queue.is_empty(), "the program's own agreements have precedence");
+        queue.push_front(queued);
     }
 
     /// The agreement to which this process contributed in absentia is decided, and the program has not called it: its next call gets this

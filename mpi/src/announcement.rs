@@ -129,13 +129,6 @@ impl Announcement {
         ends: &Ends,
     ) {
         match (result, read(&self.message)) {
-            // Longer than any announcement: a note that a leader has left unread.
-            (Err(PmlError::Truncated(_)), _) => {
-                mend_base::reach!("mpi.announcement: a note of a leader");
-                if let Err(error) = self.post(layers, ends) {
-                    self.finish(Err(error));
-                }
-            }
             (Err(error), _) => self.finish(Err(error.into())),
             (Ok(()), (group, _)) if group != self.group => {
                 mend_base::reach!("mpi.announcement: of another group");

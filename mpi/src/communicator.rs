@@ -38,6 +38,8 @@ pub(crate) struct CommEntry {
     creation: Option<Channel>,
     /// For agreements by schedules; opened when it is needed.
     agreement: Option<Channel>,
+    /// For leaders that create an intercommunicator; opened when it is needed.
+    leaders: Option<Channel>,
     /// The components that serve its collective operations.
     selection: Arc<Selection>,
     /// The number of collective operations that run on it.
@@ -172,7 +174,8 @@ impl CommEntry {
     }
 
     fn close<N: Btl, R>(&self, layers: &mut Layers<N, R>) {
-        for channel in [self.user, self.collective].into_iter().chain(self.creation).chain(self.agreement) {
+        let opened_late = [self.creation, self.agreement, self.leaders].into_iter().flatten();
+        for channel in [self.user, self.collective].into_iter().chain(opened_late) {
             layers.pml.close(channel);
         }
     }
@@ -406,6 +409,12 @@ impl Communicators {
         entries.map(|(_, entry)| entry.communicator.identity).collect()
     }
 
+    /// The communicators whose handle is not freed that have this member.
+    pub fn with_member(&self, member: PeerIndex) -> Vec<Identity> {
+        let entries = self.table.iter().filter(|(_, entry)| !entry.freed && entry.members.contains(&member));
+        entries.map(|(_, entry)| entry.communicator.identity).collect()
+    }
+
     /// Creates the communicator after the exchange over `parent`. `None`: this process is not a member of it.
     pub fn commit<N: Btl, R>(
         &mut self,
@@ -487,6 +496,20 @@ impl Communicators {
         self.late_channel(comm, ContextKind::Creation, |entry| &mut entry.creation, ends, layers)
     }
 
+    /// The channel for two leaders that are members of `comm`. Notes of leaders and announcements must not match each other's receives:
+    /// threads may use one tag for both at a time.
+    pub fn leaders_channel<N: Btl, R>(
+        &mut self,
+        comm: CommKey,
+        ends: &Ends,
+        layers: &mut Layers<N, R>,
+    ) -> Result<Channel, Error> {
+        let entry = self.valid_mut(comm)?;
+        let open =
+            || open_late(comm, ContextKind::Leaders, &entry.communicator, &entry.members, ends, layers);
+        Ok(*entry.leaders.get_or_insert_with(open))
+    }
+
     /// The channel for agreements of the members of `comm` by schedules.
     pub fn agreement_channel<N: Btl, R>(
         &mut self,
@@ -543,6 +566,7 @@ impl Communicators {
                 collective: layers.pml.open(identity, other, rank, Arc::clone(&members), index, ends),
                 creation: None,
                 agreement: None,
+                leaders: None,
                 selection,
                 partners: communicator.partners().size(),
                 communicator,

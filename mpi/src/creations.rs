@@ -31,6 +31,7 @@ use crate::operation_table::OperationTable;
 use crate::{CommKey, Error};
 use mend_base::{Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::UserMemory;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 
 /// A creation that runs.
@@ -98,13 +99,13 @@ impl Stage {
 #[derive(Default, Debug)]
 pub(crate) struct Creations {
     operations: OperationTable<Creation>,
-    /// Those that exchange, or hold an error.
-    active: Vec<Key>,
+    /// Those that exchange, or hold an error. A look takes out one after the other: what it does with one may interrupt those behind it.
+    active: VecDeque<Key>,
     /// Those whose vote is not over, in the order of the calls, by parent.
     queues: BTreeMap<Identity, VecDeque<Key>>,
     /// Those on which a group votes, or the two groups of an intercommunicator, by the identity of the new communicator.
     groups: BTreeMap<Identity, Key>,
-    /// How often this process was a leader, by peer communicator, other leader and tag.
+    /// How often this process was a leader, by peer communicator, other leader and tag, since such a call last succeeded.
     calls: BTreeMap<(Identity, Rank, i32), u32>,
     /// Of leaders whose creations have ended, and whose last notes have not left.
     left: Vec<LeaderSide>,
@@ -126,19 +127,24 @@ impl Creations {
         if is_queued {
             self.queues.entry(parent).or_default().push_back(key);
         }
-        self.active.push(key);
+        self.active.push_back(key);
         Ok(key)
     }
 
-    /// The creations that exchange or hold an error, to be looked at.
-    pub fn take_active(&mut self) -> Vec<Key> {
-        core::mem::take(&mut self.active)
+    /// How many creations exchange or hold an error.
+    pub fn active(&self) -> usize {
+        self.active.len()
+    }
+
+    /// Takes out the next of these, to be looked at.
+    pub fn take_active(&mut self) -> Option<Key> {
+        self.active.pop_front()
     }
 
     /// The creation is to be looked at again.
     pub fn keep_active(&mut self, key: Key) {
         if !self.active.contains(&key) {
-            self.active.push(key);
+            self.active.push_back(key);
         }
     }
 
@@ -207,6 +213,16 @@ impl Creations {
         *call
     }
 
+    /// This call of a leader has succeeded: so has that of the other leader, and both have read all notes of it and of earlier calls. So the
+    /// next call may have the first number again, unless one has begun, and nothing is stored for a tag that is used once.
+    pub fn forget_call(&mut self, peer_comm: Identity, other: Rank, tag: Tag, call: u32) {
+        if let Entry::Occupied(entry) = self.calls.entry((peer_comm, other, tag.0))
+            && *entry.get() == call
+        {
+            entry.remove();
+        }
+    }
+
     /// The creations whose leader is this process and waits for the other one, with their local and peer communicators.
     pub fn leaders(&self) -> Vec<(Key, CommKey, CommKey)> {
         let waits = |key| {
@@ -244,5 +260,59 @@ impl Creations {
     /// The operations, to be changed.
     pub fn operations_mut(&mut self) -> &mut OperationTable<Creation> {
         &mut self.operations
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Creation, Creations, Stage};
+    use crate::CommKey;
+    use crate::announcement::Announcement;
+    use crate::communicator::PendingCreation;
+    use mend_base::{Identity, Key, Peer, Rank, Tag};
+    use mend_pml::Channel;
+    use std::sync::Arc;
+
+    /// What is done with the first may revoke the parent of the last.
+    #[test]
+    fn a_creation_that_waits_for_its_look_can_be_interrupted() {
+        let mut creations = Creations::default();
+        let key = Key { index: 1, generation: 1 };
+        let mut announced = || {
+            let parent = Identity { creator: Peer(1), number: 1 };
+            let ranks: Arc<[Rank]> = [Rank(0), Rank(1)].into();
+            let announcement = Announcement::new(Channel(key), Tag(7), Arc::clone(&ranks), Rank(1), 1);
+            let stage = Stage::Announcement(announcement.expect("memory"));
+            let pending = PendingCreation::Group { ranks, number: None };
+            let creation = Creation { parent, pending, into: None, stage, has_voted: false, inter: None };
+            creations.begin(CommKey(key), creation).expect("memory")
+        };
+        let [first, second, third] = [announced(), announced(), announced()];
+        let mut seen = Vec::new();
+        for _ in 0..creations.active() {
+            let looked_at = creations.take_active().expect("one is left");
+            let waiting: Vec<Key> = creations.announcements().into_iter().map(|(key, _)| key).collect();
+            seen.push((looked_at, waiting));
+            if looked_at == first {
+                creations.keep_active(first);
+            }
+        }
+        let expected = [(first, vec![second, third]), (second, vec![third, first]), (third, vec![first])];
+        assert_eq!(seen, expected);
+        assert_eq!(creations.active(), 1);
+    }
+
+    #[test]
+    fn calls_of_leaders_are_counted_until_one_succeeds_and_no_other_has_begun() {
+        let mut creations = Creations::default();
+        let peer_comm = Identity { creator: Peer(1), number: 1 };
+        let next = |creations: &mut Creations, tag| creations.next_call(peer_comm, Rank(1), Tag(tag));
+        assert_eq!([next(&mut creations, 7), next(&mut creations, 7), next(&mut creations, 8)], [1, 2, 1]);
+        creations.forget_call(peer_comm, Rank(1), Tag(7), 1);
+        assert_eq!(next(&mut creations, 7), 3, "a later call has begun");
+        creations.forget_call(peer_comm, Rank(1), Tag(7), 3);
+        creations.forget_call(peer_comm, Rank(1), Tag(8), 1);
+        assert!(creations.calls.is_empty());
+        assert_eq!(next(&mut creations, 7), 1);
     }
 }

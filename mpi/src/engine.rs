@@ -99,6 +99,7 @@ pub enum EngineStartError {
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Publishes the card of the transports `net`, and creates WORLD and SELF. The framework is of the same settings.
     pub fn new(
+        now: Instant,
         net: N,
         runtime: R,
         framework: Framework,
@@ -106,7 +107,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Self, EngineStartError> {
         let mut engine = Self::start(net, runtime, framework, Config::from(settings))?;
         if let Some(config) = detector_config(settings).filter(|_| engine.is_fault_tolerant()) {
-            engine.detect_failures(config)?;
+            engine.detect_failures(now, config)?;
         }
         Ok(engine)
     }
@@ -445,6 +446,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub fn finish(&mut self) -> bool {
         let is_idle =
             self.collectives.is_idle() && self.agreements.is_idle() && self.creations.operations().is_idle();
+        let is_idle = is_idle && self.heartbeats.barrier().is_none();
+        if self.heartbeats.is_fenced() {
+            // To the others it has failed: it must not leave as one that has finalized.
+            return false;
+        }
         if self.phase == Phase::Running && is_idle {
             self.phase = Phase::Closing;
             self.communicators.close_all(&mut self.layers);

@@ -73,7 +73,7 @@ pub enum Detail {
     MemberFailed(Peer),
     /// A process has finalized that has no rank in the communicator of the call.
     MemberLeft(Peer),
-    /// The communicator of the other group, from which an intercommunicator was to be created, is revoked.
+    /// The peer communicator, or that of the other group, from which an intercommunicator was to be created, is revoked.
     OtherRevoked,
     /// A process that may be the sender has failed, and its failure is not acknowledged: the first such process, where it is known.
     SenderMayHaveFailed(Option<Rank>),
@@ -255,7 +255,8 @@ impl Detail {
             Detail::OtherRevoked => (
                 ErrorClass::Revoked,
                 Code("MPI", 16),
-                "the other group repairs its communicator; call MPI_Intercomm_create again when it has",
+                "if the other group repairs its communicator, call MPI_Intercomm_create again when it has; if the peer communicator \
+                 is revoked, call it with another one",
             ),
             Detail::Revoked => (
                 ErrorClass::Revoked,
@@ -379,7 +380,7 @@ impl fmt::Display for Words {
             }
             Detail::Intracommunicator => "the communicator is no intercommunicator",
             Detail::GroupsOverlap => "the two groups have a process in common, or one has none",
-            Detail::OtherRevoked => "the communicator of the other group is revoked",
+            Detail::OtherRevoked => "the peer communicator or that of the other group is revoked",
             Detail::MemberFailed(peer) => return write_process(f, peer, "has failed"),
             Detail::SomeMemberLeft => "a member has called MPI_Finalize, or freed the communicator",
             Detail::MemberLeft(peer) => return write_process(f, peer, "has called MPI_Finalize"),

@@ -259,7 +259,7 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         other: Option<(CommKey, Rank)>,
         tag: Tag,
     ) -> Creation<N, R> {
-        self.create_by(comm, |engine| engine.create_inter(comm, leader, other, tag))
+        self.create_by(comm, |engine| engine.create_inter(comm, leader, other.map(Ok), tag))
     }
 
     /// MPI_Intercomm_merge.

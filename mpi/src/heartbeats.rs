@@ -3,19 +3,20 @@
 //! nothing here runs.
 //!
 //! ```text
-//!   off ─▶ starting: a barrier of all ranks ─▶ beating ─▶ quit: MPI_Finalize
+//!   off ─▶ starting: a barrier of all ranks, or a message ─▶ beating ─▶ quit: MPI_Finalize
 //!                                                │
 //!                                                └─▶ fenced: this process does nothing any more, and its owner ends it
 //! ```
 //!
-//! The ring starts when all ranks have called MPI_Init, since one that has not is silent without having failed.
+//! The ring starts when all ranks have called MPI_Init, since one that has not is silent without having failed. A message of another rank's
+//! ring shows that they have.
 //!
 //! A part of the engine: it owns the detector and the messages that have arrived for it. It calls the PML alone.
 
 use crate::layers::Layers;
 use mend_base::{Instant, Key, PeerIndex, Rank, Reader, Writer};
 use mend_pml::{Places, Protocol};
-use mend_proto::detector::{Config, Detector, Message, Outcome, Output};
+use mend_proto::detector::{Config, Detector, Message, Outcome, Output, Presence};
 use mend_transport::{AmId, Btl};
 use std::collections::VecDeque;
 
@@ -37,6 +38,8 @@ pub(crate) struct Heartbeats {
     /// When the next call of [`advance`](Heartbeats::advance) is due.
     due: Instant,
     phase: Phase,
+    /// The collective operation that ends when all ranks have called MPI_Init, until it has ended here and is released.
+    barrier: Option<Key>,
     /// As which the control queue of the PML knows the messages.
     control: Option<Protocol>,
     output: Output,
@@ -45,10 +48,18 @@ pub(crate) struct Heartbeats {
 #[derive(Debug)]
 enum Phase {
     Off,
-    /// The collective operation with this key ends when all ranks have called MPI_Init. The time is that of the last call of progress.
-    Starting(Config, Key, Instant),
+    Starting(Start),
     Beating(Box<Ring>),
     Fenced,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    config: Config,
+    /// At the calls of progress: others may have started, and listen to this process.
+    presence: Presence,
+    /// Another rank's ring has started.
+    is_heard: bool,
 }
 
 #[derive(Debug)]
@@ -56,13 +67,13 @@ struct Ring {
     detector: Detector,
     inbox: VecDeque<(Rank, Message)>,
     size: u32,
-    /// The others were told that this process leaves. Until the messages have left, it beats.
-    has_quit: bool,
+    /// `Some`: this process leaves, and these are to be told. Until the messages have left, it beats.
+    to_tell: Option<Vec<Rank>>,
 }
 
 impl Default for Heartbeats {
     fn default() -> Self {
-        Heartbeats { due: NEVER, phase: Phase::Off, control: None, output: Output::new() }
+        Heartbeats { due: NEVER, phase: Phase::Off, barrier: None, control: None, output: Output::new() }
     }
 }
 
@@ -86,39 +97,52 @@ impl Heartbeats {
     }
 
     /// The ring starts when this collective operation has ended.
-    pub fn start(&mut self, config: Config, barrier: Key) {
-        self.phase = Phase::Starting(config, barrier, NEVER);
+    pub fn start(&mut self, now: Instant, config: Config, barrier: Key) {
+        self.phase = Phase::Starting(Start { config, presence: Presence::new(now), is_heard: false });
+        self.barrier = Some(barrier);
         self.due = Instant(0);
     }
 
-    /// Looks at the time before the ring has started here. The others may have started: if this process was stopped for longer than a lease,
-    /// they may have declared it failed. Returns whether it must fence itself.
-    pub fn was_stopped_at_start(&mut self, now: Instant) -> bool {
-        let Phase::Starting(config, _, seen) = &mut self.phase else { return false };
-        let before = core::mem::replace(seen, now);
-        before != NEVER && config.lease.is_some_and(|lease| now - before >= lease.span)
-    }
-
-    /// The operation that ends when all ranks have called MPI_Init, and the configuration.
-    pub fn starting(&self) -> Option<(Config, Key)> {
-        match self.phase {
-            Phase::Starting(config, barrier, _) => Some((config, barrier)),
+    /// The configuration, before the ring has started.
+    pub fn starting(&self) -> Option<Config> {
+        match &self.phase {
+            Phase::Starting(start) => Some(start.config),
             Phase::Off | Phase::Beating(_) | Phase::Fenced => None,
         }
     }
 
-    /// All ranks have called MPI_Init.
-    pub fn begin(&mut self, now: Instant, me: Rank, size: u32, config: Config) {
-        let detector = Detector::new(now, me, size, config);
-        self.phase =
-            Phase::Beating(Box::new(Ring { detector, inbox: VecDeque::new(), size, has_quit: false }));
-        self.due = Instant(0);
+    /// The operation that ends when all ranks have called MPI_Init.
+    pub fn barrier(&self) -> Option<Key> {
+        self.barrier
     }
 
-    /// A message has arrived. `false`: garbage. A rank whose ring has not started yet hears an early beat: the next one comes soon.
+    /// That operation has ended here, and is released.
+    pub fn on_barrier(&mut self) {
+        self.barrier = None;
+    }
+
+    /// Begins, once all ranks have called MPI_Init. Returns whether that is now.
+    pub fn begin_if_all_started(&mut self, now: Instant, me: Rank, size: u32) -> bool {
+        let Phase::Starting(start) = &self.phase else { return false };
+        if !start.is_heard && self.barrier.is_some() {
+            return false;
+        }
+        let detector = Detector::new(now, me, size, start.config, start.presence);
+        self.phase = Phase::Beating(Box::new(Ring { detector, inbox: VecDeque::new(), size, to_tell: None }));
+        true
+    }
+
+    /// A message has arrived. `false`: garbage. A rank whose ring has not started yet does not keep an early message: another comes soon.
     pub fn on_message(&mut self, from: PeerIndex, header: &[u8]) -> bool {
         let Some(message) = Message::read(&mut Reader::new(header)) else { return false };
-        let Phase::Beating(ring) = &mut self.phase else { return true };
+        let ring = match &mut self.phase {
+            Phase::Beating(ring) => ring,
+            Phase::Starting(start) => {
+                start.is_heard = true;
+                return true;
+            }
+            Phase::Off | Phase::Fenced => return true,
+        };
         if from.0 >= ring.size {
             return false;
         }
@@ -129,9 +153,16 @@ impl Heartbeats {
         true
     }
 
-    /// Whether others may have declared this process failed.
-    pub fn lease_is_over(&self, now: Instant) -> bool {
-        matches!(&self.phase, Phase::Beating(ring) if ring.detector.lease_is_over(now))
+    /// Whether others may have declared this process failed. Before the ring has started here, those that have started may listen to it.
+    pub fn lease_is_over(&mut self, now: Instant) -> bool {
+        match &mut self.phase {
+            Phase::Beating(ring) => ring.detector.lease_is_over(now),
+            Phase::Starting(Start { config, presence, .. }) => {
+                presence.on_run(now, config);
+                presence.lease_is_over(now, config)
+            }
+            Phase::Off | Phase::Fenced => false,
+        }
     }
 
     /// Looks at the messages that have arrived, then at the time: who was late itself finds beats waiting, and declares nobody for its own
@@ -140,6 +171,11 @@ impl Heartbeats {
         let Phase::Beating(ring) = &mut self.phase else { return None };
         while let Some((from, message)) = ring.inbox.pop_front() {
             ring.detector.on_message(now, from, message, &mut self.output);
+            if let (Message::Observe, Some(to_tell)) = (message, &mut ring.to_tell)
+                && !to_tell.contains(&from)
+            {
+                to_tell.push(from);
+            }
         }
         if ring.detector.next_timeout().is_some_and(|due| due <= now) {
             ring.detector.on_timeout(now, &mut self.output);
@@ -166,16 +202,24 @@ impl Heartbeats {
         self.due = Instant(0);
     }
 
-    /// This process leaves MPI: the others are told, once. Returns whether that is now. Until the messages have left, this process beats,
-    /// and has a lease: a member that does not hear that it leaves may take it for dead.
+    /// This process leaves MPI: the others are told. Returns whether some were told just now, or are still to be told since the queue to them
+    /// is full. Until the messages have left, this process beats, and has a lease: a member that does not hear that it leaves may take it
+    /// for dead.
     pub fn quit<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> bool {
         let Phase::Beating(ring) = &mut self.phase else { return false };
-        if core::mem::replace(&mut ring.has_quit, true) {
-            return false;
+        if ring.to_tell.is_none() {
+            let mut last = Output::new();
+            ring.detector.clone().quit(&mut last);
+            ring.to_tell = Some(last.sends.into_iter().map(|(to, _)| to).collect());
         }
-        ring.detector.clone().quit(&mut self.output);
-        self.send(layers);
-        true
+        let to_tell = ring.to_tell.as_mut().map(core::mem::take).unwrap_or_default();
+        let tells = !to_tell.is_empty();
+        let left = to_tell.into_iter().filter(|&to| !self.send_one(to, &Message::Quit, layers)).collect();
+        if let Phase::Beating(ring) = &mut self.phase {
+            ring.to_tell = Some(left);
+        }
+        layers.pml.send_waiting(&mut layers.net);
+        tells
     }
 
     /// This process has left MPI.
@@ -197,7 +241,9 @@ impl Heartbeats {
             Some(_) => self.due = Instant(0),
             None => {
                 self.send(layers);
-                if let Phase::Beating(ring) = &self.phase {
+                if let Phase::Beating(ring) = &self.phase
+                    && self.barrier.is_none()
+                {
                     self.due = ring.detector.next_timeout().unwrap_or(NEVER);
                 }
             }
@@ -210,19 +256,54 @@ impl Heartbeats {
         if self.output.sends.is_empty() {
             return;
         }
-        let Layers { net, pml, .. } = layers;
+        let mut sends = core::mem::take(&mut self.output.sends);
+        for (to, message) in sends.drain(..) {
+            // One that finds no place is one of many.
+            self.send_one(to, &message, layers);
+        }
+        self.output.sends = sends;
+        layers.pml.send_waiting(&mut layers.net);
+    }
+
+    /// Returns whether the message has found a place in the queue.
+    fn send_one<N: Btl, R>(&mut self, to: Rank, message: &Message, layers: &mut Layers<N, R>) -> bool {
         if self.control.is_none() {
-            self.control = pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
+            self.control = layers.pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
         }
-        let Some(control) = self.control else { return };
-        for (to, message) in self.output.sends.drain(..) {
-            let mut bytes = [0; Message::BYTES_MAX];
-            let mut out = Writer::new(&mut bytes);
-            message.write(&mut out);
-            let length = out.used();
-            // A beat that finds no place is one of many.
-            _ = pml.send_control(PeerIndex(to.0), control, &bytes[..length]);
-        }
-        pml.send_waiting(net);
+        let Some(control) = self.control else { return false };
+        let mut bytes = [0; Message::BYTES_MAX];
+        let mut out = Writer::new(&mut bytes);
+        message.write(&mut out);
+        let length = out.used();
+        layers.pml.send_control(PeerIndex(to.0), control, &bytes[..length]).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Heartbeats;
+    use mend_base::{Duration, Instant, Key, PeerIndex, Rank, Writer};
+    use mend_proto::detector::{Config, Message};
+
+    const CONFIG: Config = Config {
+        period: Duration::from_millis(10),
+        timeout: Duration::from_millis(50),
+        observers: 1,
+        lease: None,
+    };
+
+    /// Others listen to it already, and their barrier may have ended long before.
+    #[test]
+    fn a_rank_starts_its_ring_when_it_hears_that_of_another_one() {
+        let mut heartbeats = Heartbeats::default();
+        heartbeats.start(Instant(1), CONFIG, Key { index: 0, generation: 0 });
+        assert!(!heartbeats.begin_if_all_started(Instant(2), Rank(0), 2));
+        let mut bytes = [0; Message::BYTES_MAX];
+        let mut out = Writer::new(&mut bytes);
+        Message::Observe.write(&mut out);
+        let length = out.used();
+        assert!(heartbeats.on_message(PeerIndex(1), &bytes[..length]));
+        assert!(heartbeats.begin_if_all_started(Instant(3), Rank(0), 2));
+        assert!(heartbeats.decides() && heartbeats.barrier().is_some(), "the barrier goes on");
     }
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) struct InterCreation {
     /// The leader of the local communicator.
     pub leader: Rank,
-    /// At the leader.
+    /// At a leader that can tell the other one something.
     pub side: Option<LeaderSide>,
     pub step: InterStep,
     /// The bytes of a note: what the leader broadcasts first, and then the result of the other group.
@@ -32,8 +32,8 @@ pub(crate) struct InterCreation {
 pub(crate) struct LeaderSide {
     pub exchange: LeaderExchange,
     pub peer_comm: CommKey,
-    /// The number that the leader has drawn for the identity.
-    pub number: u32,
+    /// The number that the leader has drawn for the identity, if it has.
+    pub number: Option<u32>,
 }
 
 /// What is created, with the peer indices of its members.
@@ -61,10 +61,19 @@ pub(crate) enum InterStep {
 }
 
 impl InterCreation {
-    /// The part of a member; `side`: of the leader.
-    pub fn new(leader: Rank, side: Option<LeaderSide>) -> Result<InterCreation, Error> {
+    /// The part of a member.
+    pub fn new(leader: Rank) -> Result<InterCreation, Error> {
         let header = Buffer::try_zeroed(Note::BYTES).ok_or(Error::of(Detail::NoMemory))?;
         let step = InterStep::Header;
-        Ok(InterCreation { leader, side, step, header, list: None, plan: None, made: None, error: None })
+        Ok(InterCreation {
+            leader,
+            side: None,
+            step,
+            header,
+            list: None,
+            plan: None,
+            made: None,
+            error: None,
+        })
     }
 }

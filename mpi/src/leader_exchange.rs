@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the leaders of two groups tell each other while their groups create an intercommunicator (MPI_INTERCOMM_CREATE), on the creation
-//! context of the peer communicator.
+//! What the leaders of two groups tell each other while their groups create an intercommunicator (MPI_INTERCOMM_CREATE), on the context
+//! of leaders of the peer communicator.
 //!
 //! ```text
 //!   leader of A                                    leader of B
@@ -8,8 +8,8 @@
 //!     ready: all of A have made it ─▶   ◀─ ready, or given up: the cause
 //! ```
 //!
-//! Each leader sends its group first, and then either that its group is ready or that it has given up: nothing else, so after one of
-//! these the other one waits for nothing more. Calls with the same peer communicator, leaders and tag pair in their order: each has a
+//! Each leader sends its group first, unless it gives up at once, and then either that its group is ready or that it has given up: nothing
+//! else, so after one of these the other one waits for nothing more. A leader that gives up at once has read nothing. Calls with the same peer communicator, leaders and tag pair in their order: each has a
 //! number, and messages of earlier calls, which the other leader may have left unread when its call failed, are passed over.
 //!
 //! A value of a creation that runs.
@@ -174,23 +174,38 @@ pub(crate) struct LeaderExchange {
 }
 
 impl LeaderExchange {
-    /// Begins with the group of this leader. Nothing is sent yet.
+    /// Begins, with memory for all but the group. `call` is called when nothing can fail any more: a call that the other leader never hears
+    /// of has no number.
     pub fn new(
         (channel, other, tag): (Channel, Rank, Tag),
-        call: u32,
-        group: Note,
-        processes: impl Iterator<Item = Peer>,
+        call: impl FnOnce() -> u32,
     ) -> Result<LeaderExchange, Error> {
         let no_memory = || Error::of(Detail::NoMemory);
-        let Note::Group { count, .. } = group else { return Err(Error::of(Detail::BadCreation)) };
-        let first = Buffer::try_zeroed(Note::BYTES + PEER_BYTES * count as usize).ok_or_else(no_memory)?;
-        UserMemory::of_buffer(&first).write(0, &group.to_bytes(call));
-        write_list(&first, Note::BYTES, processes);
         let last = Some(Buffer::try_zeroed(Note::BYTES).ok_or_else(no_memory)?);
         let mut unsent = VecDeque::new();
         unsent.try_reserve_exact(2).map_err(|_| no_memory())?;
-        unsent.push_back(first);
-        Ok(LeaderExchange { channel, other, tag, call, unsent, receive: None, last })
+        Ok(LeaderExchange { channel, other, tag, call: call(), unsent, receive: None, last })
+    }
+
+    /// Says the group of this leader. Nothing is sent yet.
+    pub fn say_group(&mut self, group: Note, processes: impl Iterator<Item = Peer>) -> Result<(), Error> {
+        let Note::Group { count, .. } = group else { return Err(Error::of(Detail::BadCreation)) };
+        let first = Buffer::try_zeroed(Note::BYTES + PEER_BYTES * count as usize);
+        let first = first.ok_or(Error::of(Detail::NoMemory))?;
+        UserMemory::of_buffer(&first).write(0, &group.to_bytes(self.call));
+        write_list(&first, Note::BYTES, processes);
+        self.unsent.push_back(first);
+        Ok(())
+    }
+
+    /// Takes the first note back. Only before anything was sent or received: then the other leader never learns what it says.
+    pub fn take_back_group(&mut self) {
+        self.unsent.clear();
+    }
+
+    /// The other leader, by its rank in the peer communicator, the tag, and the number of the call.
+    pub fn call(&self) -> (Rank, Tag, u32) {
+        (self.other, self.tag, self.call)
     }
 
     /// Says the last note. Does nothing if it was said.
@@ -217,7 +232,8 @@ impl LeaderExchange {
                 Some((call, note)) if call == self.call => {
                     return Some(Ok(Received { note, processes: processes_in(&buffer, Note::BYTES) }));
                 }
-                _ => mend_base::reach!("mpi.leader_exchange: of an earlier call"),
+                Some(_) => mend_base::reach!("mpi.leader_exchange: of an earlier call"),
+                None => return Some(Err(Error::of(Detail::BadCreation))),
             }
         }
     }
@@ -309,7 +325,6 @@ mod tests {
         for note in [group, Note::Ready].into_iter().chain(given_up) {
             assert_eq!(Note::read(&note.to_bytes(9)), Some((9, note)));
         }
-        // An announcement among a group has twelve bytes.
         assert_eq!(Note::read(&[0; 12]), None);
         assert_eq!(Note::read(&[0; Note::BYTES]), None);
         let mut longer = Note::Ready.to_bytes(1);

@@ -38,7 +38,7 @@ use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Gone, Instance};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
-use mend_proto::spread;
+use mend_proto::spread::{self, Item};
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::{Btl, Cause};
@@ -78,7 +78,7 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
-    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool },
+    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool, is_revoked: bool },
     /// It is not created here yet. What is known of the process that creates it.
     NotCreated(Creator),
     /// It was freed here, or its creation failed.
@@ -152,11 +152,40 @@ impl MemberProtocols {
         self.inbox.pop_front()
     }
 
+    /// Answers a message about a communicator whose protocols are over here, though its instance may be there. Returns whether it did.
+    fn answers_at_once(
+        &mut self,
+        from: PeerIndex,
+        about: About,
+        message: &Message,
+        target: &impl Fn(Identity) -> Target,
+    ) -> bool {
+        let instance = self.instances.get(&about.identity);
+        let is_news = matches!(message, Message::Spread(_));
+        if !is_news && instance.is_some_and(Instance::is_closed) {
+            self.answer_for_retired(from, about, message, false);
+            return true;
+        }
+        if !is_news || !instance.is_none_or(Instance::takes_no_news) {
+            return false;
+        }
+        // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
+        match target(about.identity) {
+            Target::Open { is_freed: true, is_revoked, .. } => {
+                self.on_late_news(from, about, message, is_revoked)
+            }
+            // The instance is there for its results alone.
+            Target::Retired { was_revoked } => self.answer_for_retired(from, about, message, was_revoked),
+            Target::Open { .. } | Target::NotCreated(_) => return false,
+        }
+        true
+    }
+
     /// Hands a message to its instance. `Err`: evidence against its sender: no correct member sends it, or there is no memory for it.
     pub fn deliver(
         &mut self,
         packet: Packet,
-        target: impl FnOnce(Identity) -> Target,
+        target: impl Fn(Identity) -> Target,
         ends: &Ends,
     ) -> Result<(), Cause> {
         if self.discarded.contains(&packet.peer) {
@@ -164,14 +193,12 @@ impl MemberProtocols {
         }
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
-        let instance = self.instances.get(&about.identity);
-        if instance.is_some_and(Instance::is_closed) && !matches!(message, Message::Spread(_)) {
-            self.answer_for_retired(packet.peer, about, &message, false);
+        if self.answers_at_once(packet.peer, about, &message, &target) {
             return Ok(());
         }
-        if instance.is_none() {
+        if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open { me, members, is_freed } => {
+                Target::Open { me, members, is_freed, .. } => {
                     self.add(about.identity, me, members);
                     if is_freed && let Some((instance, mut effects)) = self.instance(about.identity) {
                         mend_base::reach!(
@@ -242,6 +269,21 @@ impl MemberProtocols {
                 self.packets.push_back(Packet::new(peer, about, &Message::Gone));
             }
         }
+    }
+
+    /// News about a communicator that was freed here and has no part: its operations that still run hear of a revocation.
+    fn on_late_news(&mut self, peer: PeerIndex, about: About, message: &Message, is_revoked: bool) {
+        mend_base::reach!("mpi.member_protocols: news about a freed communicator in use");
+        let revokes = match message {
+            Message::Spread(spread::Message::Items(batch)) => batch.items().any(|item| item == Item::Revoked),
+            Message::Spread(spread::Message::GoneRevoked) => true,
+            _ => false,
+        };
+        if revokes && !is_revoked {
+            self.events.push_back(Event::Learned(about.identity, Item::Revoked));
+            self.schedule_flush(about.identity);
+        }
+        self.answer_for_retired(peer, about, message, is_revoked);
     }
 
     /// Votes no on a communicator that does not exist here and never will.

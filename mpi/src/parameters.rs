@@ -32,7 +32,7 @@ pub const PARAMETERS: &[Parameter] = &[
         name: "detector.lease_timeouts",
         kind: ParameterKind::Number(2, 100),
         unit: "timeouts",
-        default: "2",
+        default: "3",
         description: "A rank that no other has heard for so long, in suspicion timeouts, ends itself.",
     },
     Parameter {
@@ -40,7 +40,7 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: ParameterKind::Number(1, 600_000),
         unit: "milliseconds",
         default: "1000",
-        description: "A silent rank is declared failed so much later than its lease ends: more than a message takes.",
+        description: "A silent rank is declared failed so much later than its lease ends: more than some periods and what two messages take.",
     },
     Parameter {
         name: "detector.observers",
@@ -70,7 +70,7 @@ mod tests {
     use super::{PARAMETERS, detector_config};
     use mend_base::parameter::{Declared, Origin, Settings};
     use mend_base::{Duration, Instant, Rank};
-    use mend_proto::detector::{Detector, Lease};
+    use mend_proto::detector::{Detector, Lease, Presence};
 
     fn settings(assigned: &[(&str, &str)]) -> Settings {
         let mut settings = Settings::new(Declared(&[PARAMETERS]));
@@ -84,7 +84,7 @@ mod tests {
     fn the_ring_is_off_by_default_and_every_combination_of_bounds_makes_a_detector() {
         assert_eq!(detector_config(&settings(&[])), None);
         let usual = detector_config(&settings(&[("detector", "ring")])).expect("it is on");
-        let lease = Lease { span: Duration::from_millis(2_000), margin: Duration::from_millis(1_000) };
+        let lease = Lease { span: Duration::from_millis(3_000), margin: Duration::from_millis(1_000) };
         assert_eq!((usual.timeout, usual.lease), (Duration::from_millis(1_000), Some(lease)));
         for least in [true, false] {
             let bound = |low, high| if least { low } else { high };
@@ -96,7 +96,8 @@ mod tests {
                 ("detector.margin_ms", bound("1", "600000")),
                 ("detector.observers", bound("1", "16")),
             ]));
-            let detector = Detector::new(Instant(0), Rank(0), 4, config.expect("it is on"));
+            let detector =
+                Detector::new(Instant(0), Rank(0), 4, config.expect("it is on"), Presence::new(Instant(0)));
             assert!(!detector.is_ended());
         }
     }

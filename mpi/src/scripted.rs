@@ -95,6 +95,11 @@ impl ScriptedJob {
         self.0.borrow_mut().notices.entry(to).or_default().push_back(notice);
     }
 
+    /// What this rank has sent and no other has received is lost, since the rank dies.
+    pub fn lose_messages(&self, from: u32) {
+        self.0.borrow_mut().in_flight.retain(|&(sender, _), _| sender != from);
+    }
+
     /// The runtime of rank `to` gives the contact of rank `about`.
     pub fn give_contact(&self, to: u32, about: u32) {
         self.notify(to, Notice::Contact { peer: peer(about), card: card(about) });

@@ -136,7 +136,9 @@ impl ContextTable {
         }
         let announced = context.map_or_else(Vec::new, |context| self.contexts.close(context));
         let early = if name.context_kind == ContextKind::PointToPoint {
-            self.early.take(ContextName { context_kind: ContextKind::Creation, ..name })
+            let opened_late = [ContextKind::Creation, ContextKind::Leaders];
+            let names = opened_late.map(|context_kind| ContextName { context_kind, ..name });
+            names.into_iter().flat_map(|name| self.early.take(name)).collect()
         } else {
             Vec::new()
         };
@@ -199,14 +201,15 @@ impl ContextTable {
 pub(crate) struct Closed {
     /// The peers that must be asked to forget its id.
     pub(crate) announced: Vec<PeerIndex>,
-    /// What waits for the creation context of its communicator, which is retired with the point-to-point context.
+    /// What waits for the contexts of creations and leaders of its communicator, which are retired with the point-to-point context.
     pub(crate) early: Vec<(PeerIndex, EarlyMessage)>,
 }
 
 /// All names of a communicator.
-pub(crate) fn names_of(identity: Identity) -> [ContextName; 4] {
-    [ContextKind::PointToPoint, ContextKind::Collective, ContextKind::Creation, ContextKind::Agreement]
-        .map(|context_kind| ContextName { identity, context_kind })
+pub(crate) fn names_of(identity: Identity) -> [ContextName; 5] {
+    use ContextKind::{Agreement, Collective, Creation, Leaders, PointToPoint};
+    let all = [PointToPoint, Collective, Creation, Agreement, Leaders];
+    all.map(|context_kind| ContextName { identity, context_kind })
 }
 
 fn reason(why: Retirement) -> Reason {
@@ -299,7 +302,7 @@ mod tests {
     #[test]
     fn what_waits_for_a_creation_context_is_given_back_when_its_communicator_is_closed() {
         let mut table = ContextTable::default();
-        let [user, _, creation, _] = names_of(Identity { creator: Peer(1), number: 1 });
+        let [user, _, creation, ..] = names_of(Identity { creator: Peer(1), number: 1 });
         table.open(user, KEY);
         assert_eq!(table.find(creation), Named::NotCreated);
         assert!(table.store_early(creation, PEER, early(creation)).is_ok());

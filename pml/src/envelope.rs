@@ -665,11 +665,12 @@ mod tests {
             ContextKind::Collective,
             ContextKind::Creation,
             ContextKind::Agreement,
+            ContextKind::Leaders,
         ] {
             bytes[1] = context_kind as u8;
             assert!(Packet::read(&bytes).is_some(), "{context_kind:?}");
         }
-        bytes[1] = 4;
+        bytes[1] = 5;
         assert_eq!(Packet::read(&bytes), None);
         let key = Key { index: 1, generation: 1 };
         let mut bytes = Packet::Refused { key, reason: Reason::Freed }.write().as_bytes().to_vec();

@@ -15,13 +15,24 @@
 //! A suspicion decides nothing: its owner asks an authority, such as a node daemon. A member that is newly observed has 2δ, since
 //! `Observe` must reach it first.
 //!
-//! **Lease**: where there is no authority that can look at the member, time decides, and the observed member takes part. Each beat says
-//! when it was sent, on the sender's clock, and the observer confirms it; a member that has no confirmation of a beat younger than
-//! `span` fences itself: it ends at once, and acts on nothing any more. An observer declares a member only after
-//! `span + margin` of silence. Let s be the time of the youngest confirmed beat of p: p's lease ends at s + span. A round of beats
-//! goes to all observers of p in one call, so an observer o has heard p at s or later, or p has died in that call, or the beat is in flight. In the last
-//! case p was silent for more than span + margin - delay before s, and would have fenced itself instead of sending. So o declares p
-//! at s + span + margin or later. The margin must exceed the delay of a message and the drift of two clocks in a span. A
+//! **Messages may be lost** on their way to a member that takes none: one that is stopped, or whose part has not started. A lost beat or
+//! confirmation is followed by another one. `Observe` is repeated with each round of beats until the first beat of the observed member comes:
+//! without it that member would act and keep its lease by its other observers, and this one would declare it failed.
+//!
+//! **Lease**: where there is no authority that can look at the member, time decides, and the observed member takes part. Beats leave in
+//! rounds, each to all observers. A beat has a time of the sender's clock, that of the youngest round that *counts*, and the observer
+//! confirms it; a member that has no confirmation of a time younger than `span` fences itself: it ends at once, and acts on nothing any
+//! more. An observer declares a member only after `span + margin` of silence. A round counts if the member was not late (did nothing, for
+//! some periods) within the *settling time* before the round ([`Presence`]); this time is at most `margin`, and in it a member that is not late
+//! takes what others have sent to it, and what they repeat since it was lost.
+//!
+//! Let s be the time of the youngest confirmed round of p, so that p's lease ends at s + span, and o an observer, which last heard p at h or, if it
+//! has never heard p, asked it first at h. o declares p at h + span + margin or later. If h < s - margin, then p, which was not late from
+//! s - margin to s, knew of o at the round that followed h + margin, at s at the latest, and so sent it a beat; what p sends while it is not late
+//! arrives within the margin. So h >= s - margin, and o declares p when its lease has ended. A p that was late may have sent only a part of a
+//! round before it was stopped again, or may not know of o: hence its rounds do not count at first.
+//!
+//! So the margin must exceed some periods, the delays of two messages, and the drift of two clocks in a span. A
 //! stopped process cannot fence itself, but its lease has ended, and the first thing that it does when it goes on is to fence
 //! itself, before it handles a message; until then it does nothing.
 //!
@@ -73,8 +84,19 @@ pub struct Lease {
     /// A member may act for so long after it sent the last beat that was confirmed. At least twice the timeout, so that the observers
     /// that take over are known before it ends.
     pub span: Duration,
-    /// How much longer an observer waits. More than the delay of a message and the drift of two clocks in a span.
+    /// How much longer an observer waits. More than some periods, the delays of two messages and the drift of two clocks in a span.
     pub margin: Duration,
+}
+
+/// At which times a process ran and what others had sent to it had arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Presence {
+    /// When it ran last.
+    ran: Instant,
+    /// It was late before; until then it may have missed messages.
+    settles_at: Instant,
+    /// The youngest time at which it had settled.
+    settled: Instant,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,7 +113,9 @@ struct Ring {
     observers: Vec<Rank>,
     observed: Vec<Observed>,
     beat_at: Instant,
-    /// When the youngest beat was sent that an observer has confirmed.
+    /// At the rounds of beats.
+    presence: Presence,
+    /// The youngest time in a beat that an observer has confirmed.
     confirmed: Instant,
 }
 
@@ -103,6 +127,8 @@ struct Observed {
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Silence {
+    /// It was asked at `asked` to beat to this member, and has not done so yet: it may not have heard.
+    Asked { asked: Instant, suspect_at: Instant },
     /// Its last beat came at `heard`.
     Since { heard: Instant, suspect_at: Instant },
     /// It is declared: its beats count no more, and extend no lease.
@@ -112,9 +138,9 @@ enum Silence {
 /// What members tell each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Message {
-    /// I am alive; I sent this at that time of my clock.
+    /// I am alive; my youngest round that counts was at that time of my clock.
     Beat(Instant),
-    /// Your beat of that time of your clock has arrived.
+    /// Your beat with that time of your clock has arrived.
     Confirm(Instant),
     /// I observe you now: beat to me.
     Observe,
@@ -134,18 +160,19 @@ pub enum Outcome {
 }
 
 impl Detector {
-    /// The part of member `me` of `size` members, which are all made at about the same time (within the timeout).
-    pub fn new(now: Instant, me: Rank, size: u32, config: Config) -> Self {
+    /// The part of member `me` of `size` members. Others may have made theirs earlier, and observe this one: `presence` says since when it
+    /// could have heard that.
+    pub fn new(now: Instant, me: Rank, size: u32, config: Config, presence: Presence) -> Self {
         assert!(me.0 < size && config.observers > 0 && config.period < config.timeout);
         let is_long = |lease: Lease| lease.span >= config.timeout + config.timeout;
         assert!(config.lease.is_none_or(is_long), "a lease is at least twice the timeout");
         let absent = Ranks::new();
         let nearest = |way| nearest(me, size, config.observers, way, &absent);
-        let grace = now + config.timeout + config.timeout;
-        let state = Silence::Since { heard: now, suspect_at: grace };
+        let state = Silence::asked(now, config.timeout);
         let observed = nearest(Way::Before).map(|rank| Observed { rank, state }).collect();
         let observers = nearest(Way::After).collect();
-        let phase = Phase::Member(Ring { observers, observed, beat_at: now, confirmed: now });
+        let confirmed = presence.settled;
+        let phase = Phase::Member(Ring { observers, observed, beat_at: now, presence, confirmed });
         Detector { me, size, config, absent, phase }
     }
 
@@ -160,8 +187,8 @@ impl Detector {
             Message::Beat(sent) => {
                 // A beat from another member is from one that does not know yet whom it beats to.
                 let observed = ring.observed.iter_mut().find(|observed| observed.rank == from);
-                if let Some(Observed { state: Silence::Since { heard, suspect_at }, .. }) = observed {
-                    (*heard, *suspect_at) = (now, now + timeout);
+                if let Some(observed) = observed.filter(|observed| observed.state != Silence::Expired) {
+                    observed.state = Silence::Since { heard: now, suspect_at: now + timeout };
                     if self.config.lease.is_some() {
                         out.send(from, Message::Confirm(sent));
                     }
@@ -178,7 +205,7 @@ impl Detector {
                 // At the next call of `on_timeout`, to all: the proof needs rounds.
                 ring.beat_at = now;
             }
-            Message::Quit => self.exclude(now, from, out),
+            Message::Quit => self.exclude(now, from),
         }
     }
 
@@ -188,34 +215,31 @@ impl Detector {
             return self.fence(out);
         }
         if !self.fences(now, out) {
-            self.exclude(now, failed, out);
+            self.exclude(now, failed);
         }
     }
 
     /// It is published here that a member has finalized.
     pub fn on_departure(&mut self, now: Instant, rank: Rank, out: &mut Output) {
         if !self.fences(now, out) {
-            self.exclude(now, rank, out);
+            self.exclude(now, rank);
         }
     }
 
     /// Time has passed: to be called at `next_timeout`, or later. A process that was stopped calls it before anything else.
     pub fn on_timeout(&mut self, now: Instant, out: &mut Output) {
-        let due = self.next_timeout();
         if self.fences(now, out) {
             return;
         }
-        let Config { period, timeout, lease, .. } = self.config;
+        let config = self.config;
+        let Config { period, timeout, lease, .. } = config;
         let Phase::Member(ring) = &mut self.phase else { return };
-        if due.is_some_and(|due| now - due >= period) {
-            ring.forgive(now, timeout);
-        }
         if ring.beat_at <= now {
-            ring.observers.iter().for_each(|&rank| out.send(rank, Message::Beat(now)));
+            ring.beat(now, &config, out);
             ring.beat_at = now + period;
         }
         for observed in &mut ring.observed {
-            let Silence::Since { heard, suspect_at } = &mut observed.state else { continue };
+            let Some((heard, suspect_at)) = observed.state.times() else { continue };
             if lease.is_some_and(|lease| now - *heard >= lease.span + lease.margin) {
                 observed.state = Silence::Expired;
                 out.outcomes.push(Outcome::Expired(observed.rank));
@@ -235,7 +259,7 @@ impl Detector {
         let lease = self.config.lease;
         let ends = ring.observed.iter().filter_map(|observed| match observed.state {
             Silence::Expired => None,
-            Silence::Since { heard, suspect_at } => {
+            Silence::Asked { asked: heard, suspect_at } | Silence::Since { heard, suspect_at } => {
                 let expires = lease.map(|lease| heard + lease.span + lease.margin);
                 Some(expires.map_or(suspect_at, |expires| expires.min(suspect_at)))
             }
@@ -243,7 +267,8 @@ impl Detector {
         ends.chain(self.lease_end()).chain([ring.beat_at]).min()
     }
 
-    /// This member leaves MPI. Its observers and those that it observes are told, which are all that have something to do.
+    /// This member leaves MPI. Its observers and those that it observes are told, which are all that have something to do now. Others may
+    /// have to observe it when these fail; until then they hear of it from the runtime ([`on_departure`](Detector::on_departure)).
     pub fn quit(&mut self, out: &mut Output) {
         if let Phase::Member(ring) = &self.phase {
             let observed = ring.observed.iter().map(|observed| observed.rank);
@@ -290,7 +315,7 @@ impl Detector {
     }
 
     /// Does not count on a member any more, and observes the next ones that are present.
-    fn exclude(&mut self, now: Instant, rank: Rank, out: &mut Output) {
+    fn exclude(&mut self, now: Instant, rank: Rank) {
         if rank == self.me || rank.0 >= self.size || !self.absent.insert(rank) {
             return;
         }
@@ -302,26 +327,93 @@ impl Detector {
         if ring.observed.len() == before {
             return;
         }
-        let grace = now + self.config.timeout + self.config.timeout;
-        let state = Silence::Since { heard: now, suspect_at: grace };
+        let state = Silence::asked(now, self.config.timeout);
         for rank in nearest(self.me, self.size, self.config.observers, Way::Before, &self.absent) {
             if ring.observed.iter().all(|observed| observed.rank != rank) {
                 ring.observed.push(Observed { rank, state });
-                out.send(rank, Message::Observe);
+                // It is asked at the next call of `on_timeout`.
+                ring.beat_at = now;
             }
         }
     }
 }
 
 impl Ring {
+    /// A round of beats, and of what may have been lost.
+    fn beat(&mut self, now: Instant, config: &Config, out: &mut Output) {
+        if self.presence.on_run(now, config) {
+            self.forgive(now, config.timeout);
+        }
+        self.observers.iter().for_each(|&rank| out.send(rank, Message::Beat(self.presence.settled)));
+        for observed in &self.observed {
+            if let Silence::Asked { .. } = observed.state {
+                out.send(observed.rank, Message::Observe);
+            }
+        }
+    }
+
     /// After this member was late: silence counts from now.
     fn forgive(&mut self, now: Instant, timeout: Duration) {
         for observed in &mut self.observed {
-            if let Silence::Since { heard, suspect_at } = &mut observed.state {
+            if let Some((heard, suspect_at)) = observed.state.times() {
                 *heard = now;
                 *suspect_at = (*suspect_at).max(now + timeout);
             }
         }
+    }
+}
+
+impl Silence {
+    /// A member that is asked now to beat to this one.
+    fn asked(now: Instant, timeout: Duration) -> Self {
+        Silence::Asked { asked: now, suspect_at: now + timeout + timeout }
+    }
+
+    /// Since when the member is silent, and when it is suspected.
+    fn times(&mut self) -> Option<(&mut Instant, &mut Instant)> {
+        match self {
+            Silence::Asked { asked: since, suspect_at } | Silence::Since { heard: since, suspect_at } => {
+                Some((since, suspect_at))
+            }
+            Silence::Expired => None,
+        }
+    }
+}
+
+impl Presence {
+    /// It runs, and nobody has sent anything to it before.
+    pub fn new(now: Instant) -> Self {
+        Presence { ran: now, settles_at: now, settled: now }
+    }
+
+    /// The process runs. Returns whether it was late.
+    pub fn on_run(&mut self, now: Instant, config: &Config) -> bool {
+        let is_late = now - self.ran >= config.lateness();
+        if is_late {
+            self.settles_at = now + config.settling();
+        }
+        if self.settles_at <= now {
+            self.settled = now;
+        }
+        self.ran = now;
+        is_late
+    }
+
+    /// Whether others may have declared this process failed if they listen to it, and it has confirmed nothing since it had settled.
+    pub fn lease_is_over(&self, now: Instant, config: &Config) -> bool {
+        config.lease.is_some_and(|lease| now - self.settled >= lease.span)
+    }
+}
+
+impl Config {
+    /// A member that is not late for so long has taken what others have sent to it. Half a span at most, so that a short delay costs no lease.
+    fn settling(&self) -> Duration {
+        self.lease.map_or(Duration(0), |lease| lease.margin.min(Duration(lease.span.0 / 2)))
+    }
+
+    /// After so much time without a round a member is late: it may have missed messages, and finds beats waiting.
+    fn lateness(&self) -> Duration {
+        Duration(self.settling().0 / 4).max(self.period + self.period)
     }
 }
 

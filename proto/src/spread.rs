@@ -71,8 +71,9 @@
 //!
 //! # What the owner does
 //!
-//! * It makes a part when the first item is added, a failure of a member is published, or a message other than `Gone` comes; it tells the
-//!   new part of all failures that are published. It calls `flush` in each turn of progress in which [`is_due`](Spread::is_due).
+//! * It makes a part when the first item is added, a failure of a member is published (but where
+//!   [all are neighbours](Spread::are_all_neighbours)), or a message other than `Gone` comes; it tells the new part of all failures that are
+//!   published. It calls `flush` in each turn of progress in which [`is_due`](Spread::is_due).
 //! * When it has freed the communicator and there is no part, or the part is over, it answers each `Items` with `Gone`, or with
 //!   `GoneRevoked` if the communicator was revoked when it was freed, and ignores the other messages.
 //! * It stores messages for communicators that are not created yet, or at least answers them when the identity is retired: a sender that has
@@ -158,6 +159,13 @@ impl Spread {
             peers: Vec::new(),
             phase: Phase::Open,
         }
+    }
+
+    /// Whether each of so many members is a neighbour of each other one. Then news that a member has learned is with all members when it
+    /// goes, and no part needs to be made for a failure alone.
+    pub fn are_all_neighbours(size: u32) -> bool {
+        // More members have neighbours at 2 ⌊log2 n⌋ places, and more places.
+        size <= 8 && Neighbours::new(Rank(0), size, &Ranks::new()).as_slice().len() as u32 + 1 >= size
     }
 
     /// This member learned of it here: from the program, which called `MPI_Comm_revoke`, or from the runtime. The outcome is the

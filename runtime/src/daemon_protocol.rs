@@ -17,7 +17,7 @@ use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];

@@ -94,8 +94,8 @@ pub struct ResultKey {
     pub sequence: u32,
 }
 
-/// The longest result, in bytes: a list of 1,024 ranks of four bytes each, which is as many as a node has, and 64 bytes more.
-pub const RESULT_BYTES_MAX: usize = 4 * 1024 + 64;
+/// The longest result, in bytes: a list of 1,024 ranks of four bytes each, which is as many as a node has, and 192 bytes more.
+pub const RESULT_BYTES_MAX: usize = 4 * 1024 + 192;
 
 /// How many results one process leaves at most.
 pub const RESULTS_MAX: usize = 65_536;

@@ -240,8 +240,20 @@ impl Cluster {
 
 /// The ends of processes.
 impl Cluster {
-    /// Tells the launcher of each death that has begun, and removes each process that is dead.
+    /// Removes each process that is dead.
     fn remove_dead(&mut self) {
+        self.announce_deaths();
+        if self.killer.take_has_died() {
+            for number in self.active.clone() {
+                if self.killer.is_dead(number) {
+                    self.kill(Rank(number));
+                }
+            }
+        }
+    }
+
+    /// Tells the launcher of each death that has begun, and records where.
+    fn announce_deaths(&mut self) {
         for number in self.killer.take_new_deaths() {
             let manner = self.killer.manner(number).expect("a rank that dies has a manner of death");
             self.launcher.borrow_mut().begin_death(number, manner);
@@ -253,15 +265,11 @@ impl Cluster {
                 eprintln!("{:8} rank {number} dies", self.steps);
             }
         }
-        for number in self.active.clone() {
-            if self.killer.is_dead(number) {
-                self.kill(Rank(number));
-            }
-        }
     }
 
     /// Kills the process between two steps: its program and its engine are dropped.
     pub fn kill(&mut self, rank: Rank) {
+        self.announce_deaths();
         self.killer.set_dead(rank.0);
         self.launcher.borrow_mut().begin_death(rank.0, Manner::Ends(Ending::Signalled(9)));
         self.remove(rank, "killed");
@@ -528,7 +536,7 @@ impl Cluster {
         let mut engine =
             Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
         if let Some(detection) = &self.detection {
-            engine.detect_failures(detection.config).expect("there is memory");
+            engine.detect_failures(self.clock.now(), detection.config).expect("there is memory");
         }
         Process {
             mpi: Mpi::new(engine),

@@ -5,7 +5,7 @@
 //! A job is a list of *rounds*. In each the members of the present communicator work, agree whether all went well, and if not, shrink.
 //! The rounds repeat until every planned death has happened and every member has made enough calls.
 
-use crate::killer::{Manner, PlannedDeath, When};
+use crate::killer::{Manner, Milestone, PlannedDeath, When};
 use mend_base::Random;
 use mend_daemon::Ending;
 
@@ -335,10 +335,17 @@ fn draw_deaths(random: &mut Random, size: u32) -> Vec<PlannedDeath> {
     let most = (u64::from(size) - u64::from(!random.once_in(10))).max(1);
     let count = if random.once_in(2) { 1 } else { 1 + random.below(most) };
     let mut numbers: Vec<u32> = (0..size).collect();
-    let mut death = |_| {
+    let mut death = |at| {
         let number = numbers.swap_remove(random.below(numbers.len() as u64) as usize);
         let calls_while_dying = if random.once_in(8) { random.below(40) } else { 0 };
-        PlannedDeath { number, manner: draw_manner(random), when: draw_when(random), calls_while_dying }
+        let (manner, mut when) = (draw_manner(random), draw_when(random));
+        if let When::Call(Milestone::Finishing, calls) = when
+            && at == 0
+        {
+            // One death happens in each job; a rank may leave MPI with fewer calls.
+            when = When::During(random.below(40), calls);
+        }
+        PlannedDeath { number, manner, when, calls_while_dying }
     };
     (0..count).map(&mut death).collect()
 }
@@ -359,8 +366,8 @@ fn draw_when(random: &mut Random) -> When {
     let engine_calls = random.below(1 << digits);
     match random.below(12) {
         0 => When::Step(random.below(2_000)),
-        1 => When::Call(crate::killer::Milestone::Started, random.below(20)),
-        2 => When::Call(crate::killer::Milestone::Finishing, random.below(60)),
+        1 => When::Call(Milestone::Started, random.below(20)),
+        2 => When::Call(Milestone::Finishing, random.below(60)),
         _ => When::During(random.below(40), engine_calls),
     }
 }

@@ -75,11 +75,45 @@ pub struct PlannedDeath {
 /// The planned deaths of one job, shared by launcher, network and scheduler.
 #[derive(Debug, Default)]
 pub struct Killer {
-    victims: RefCell<Vec<Victim>>,
+    victims: RefCell<Victims>,
+    /// A process has died since the last [`Killer::take_has_died`].
+    has_died: Cell<bool>,
+    /// No rank dies before this step because of [`When::Step`].
+    next_step: Cell<u64>,
     /// Victims whose death has begun since the last [`Killer::take_new_deaths`].
     new_deaths: RefCell<Vec<u32>>,
     /// How many processes have not reached [`Milestone::Ready`].
     not_ready: Cell<u32>,
+}
+
+/// The ranks with planned deaths, and those that have died without a plan.
+#[derive(Debug, Default)]
+struct Victims {
+    all: Vec<Victim>,
+    /// By rank: its place in `all`. Ranks behind the end are no victims.
+    places: Vec<Option<u32>>,
+}
+
+impl Victims {
+    fn push(&mut self, victim: Victim) {
+        let number = victim.death.number as usize;
+        if self.places.len() <= number {
+            self.places.resize(number + 1, None);
+        }
+        // Of several plans for one rank the first counts.
+        self.places[number].get_or_insert(self.all.len() as u32);
+        self.all.push(victim);
+    }
+
+    fn get(&self, number: u32) -> Option<&Victim> {
+        let place = (*self.places.get(number as usize)?)?;
+        Some(&self.all[place as usize])
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Victim> {
+        let place = (*self.places.get(number as usize)?)?;
+        Some(&mut self.all[place as usize])
+    }
 }
 
 /// A rank with a planned death.
@@ -164,9 +198,9 @@ impl Killer {
 
     /// The planned deaths of a job of `size` ranks.
     pub fn new(size: u32, planned: Vec<PlannedDeath>) -> Rc<Killer> {
-        let victims = planned.into_iter().map(|death| Victim::new(death, VictimState::Alive)).collect();
-        let (victims, new_deaths) = (RefCell::new(victims), RefCell::default());
-        Rc::new(Killer { victims, new_deaths, not_ready: Cell::new(size) })
+        let mut victims = Victims::default();
+        planned.into_iter().for_each(|death| victims.push(Victim::new(death, VictimState::Alive)));
+        Rc::new(Killer { victims: RefCell::new(victims), not_ready: Cell::new(size), ..Killer::default() })
     }
 
     /// Draws the planned deaths of a job of `size` ranks: at least one, half of the time only one, seldom all.
@@ -193,7 +227,15 @@ impl Killer {
 
     /// The ranks that may fail in this job.
     pub fn victims(&self) -> Vec<u32> {
-        self.victims.borrow().iter().map(|victim| victim.death.number).collect()
+        self.victims.borrow().all.iter().map(|victim| victim.death.number).collect()
+    }
+
+    /// The ranks whose planned death can happen before they begin MPI_Finalize.
+    pub fn victims_before_finalize(&self) -> Vec<u32> {
+        let victims = self.victims.borrow();
+        let early =
+            victims.all.iter().filter(|each| !matches!(each.death.when, When::Call(Milestone::Finishing, _)));
+        early.map(|victim| victim.death.number).collect()
     }
 
     /// Whether `number` is dying or dead: other ranks may know of its death.
@@ -207,24 +249,27 @@ impl Killer {
     }
 
     fn is(&self, number: u32, matches: impl Fn(VictimState) -> bool) -> bool {
-        self.victims.borrow().iter().any(|victim| victim.death.number == number && matches(victim.state))
+        self.victims.borrow().get(number).is_some_and(|victim| matches(victim.state))
     }
 
     /// How `number` dies, if its death is planned.
     pub fn manner(&self, number: u32) -> Option<Manner> {
-        let victims = self.victims.borrow();
-        victims.iter().find(|victim| victim.death.number == number).map(|victim| victim.death.manner)
+        self.victims.borrow().get(number).map(|victim| victim.death.manner)
     }
 
     /// What the engine of `number` did when its death began.
     pub fn point(&self, number: u32) -> Option<Point> {
-        let victims = self.victims.borrow();
-        victims.iter().find(|victim| victim.death.number == number).map(|victim| victim.point)
+        self.victims.borrow().get(number).map(|victim| victim.point)
     }
 
     /// The victims whose death has begun since the last call.
     pub fn take_new_deaths(&self) -> Vec<u32> {
         self.new_deaths.take()
+    }
+
+    /// Whether a process has died since the last call.
+    pub fn take_has_died(&self) -> bool {
+        self.has_died.take()
     }
 }
 
@@ -234,7 +279,7 @@ impl Killer {
     pub fn on_milestone(&self, number: u32, milestone: Milestone) {
         let not_ready = self.not_ready.get() - u32::from(milestone == Milestone::Ready);
         self.not_ready.set(not_ready);
-        for victim in self.victims.borrow_mut().iter_mut() {
+        for victim in self.victims.borrow_mut().all.iter_mut() {
             let reached =
                 if milestone == Milestone::Ready { not_ready == 0 } else { victim.death.number == number };
             if reached {
@@ -246,7 +291,7 @@ impl Killer {
     /// The program of `number` begins an MPI call.
     pub fn on_program_call(&self, number: u32) {
         let mut victims = self.victims.borrow_mut();
-        if let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) {
+        if let Some(victim) = victims.get_mut(number) {
             victim.program_calls += 1;
         }
     }
@@ -254,7 +299,7 @@ impl Killer {
     /// `number` calls a transport or the runtime. Returns whether the call has an effect.
     pub fn on_call(&self, number: u32, point: Point) -> bool {
         let mut victims = self.victims.borrow_mut();
-        let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) else {
+        let Some(victim) = victims.get_mut(number) else {
             return true;
         };
         match victim.state {
@@ -270,7 +315,10 @@ impl Killer {
                     self.begin_death(victim);
                 }
             }
-            VictimState::Dying { calls_left: 0 } => victim.state = VictimState::Dead,
+            VictimState::Dying { calls_left: 0 } => {
+                self.has_died.set(true);
+                victim.state = VictimState::Dead;
+            }
             VictimState::Dying { calls_left } => {
                 reach!("sim.killer: a call while dying");
                 victim.state = VictimState::Dying { calls_left: calls_left - 1 };
@@ -282,12 +330,19 @@ impl Killer {
 
     /// The scheduler begins a step: the deaths that are planned for it begin.
     pub fn on_step(&self, step: u64) {
-        for victim in self.victims.borrow_mut().iter_mut() {
-            let is_due = matches!(victim.death.when, When::Step(at) if at <= step);
-            if victim.state == VictimState::Alive && is_due {
+        if step < self.next_step.get() {
+            return;
+        }
+        let mut next = u64::MAX;
+        for victim in self.victims.borrow_mut().all.iter_mut() {
+            let When::Step(at) = victim.death.when else { continue };
+            if victim.state == VictimState::Alive && at <= step {
                 self.begin_death(victim);
+            } else if at > step {
+                next = next.min(at);
             }
         }
+        self.next_step.set(next);
     }
 
     fn begin_death(&self, victim: &mut Victim) {
@@ -303,6 +358,7 @@ impl Killer {
             (When::Call(..) | When::During(..), _) => reach!("sim.killer: between two calls of its engine"),
         }
         self.new_deaths.borrow_mut().push(victim.death.number);
+        self.has_died.set(self.has_died.get() || victim.death.calls_while_dying == 0);
         victim.state = match victim.death.calls_while_dying {
             0 => VictimState::Dead,
             calls_left => VictimState::Dying { calls_left },
@@ -318,7 +374,7 @@ impl Killer {
     /// The program of `number` has ended and its process has exited: a death that was planned for later does not happen.
     pub fn on_exit(&self, number: u32) {
         let mut victims = self.victims.borrow_mut();
-        if let Some(victim) = victims.iter_mut().find(|victim| victim.death.number == number) {
+        if let Some(victim) = victims.get_mut(number) {
             reach!("sim.killer: it exited before its planned death");
             victim.state = VictimState::Exited;
         }
@@ -326,8 +382,9 @@ impl Killer {
 
     /// `number` is dead, whether its death was planned or not.
     pub fn set_dead(&self, number: u32) {
+        self.has_died.set(true);
         let mut victims = self.victims.borrow_mut();
-        match victims.iter_mut().find(|victim| victim.death.number == number) {
+        match victims.get_mut(number) {
             Some(victim) => victim.state = VictimState::Dead,
             None => {
                 let (manner, when) = (Manner::Ends(Ending::Signalled(9)), When::Step(0));

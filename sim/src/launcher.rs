@@ -11,6 +11,7 @@ pub use runtime::SimRuntime;
 use crate::killer::{Killer, Manner};
 use crate::oracle::job::{JobOracle, RankEnd};
 use crate::oracle::notices::NoticeOracle;
+use crate::rank_set::RankSet;
 use mend_base::{Duration, Instant, Job, Peer, Random};
 use mend_daemon::{Condition, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
 use mend_runtime::Notice;
@@ -27,6 +28,8 @@ pub struct Launcher {
     rules: Rules,
     now: Instant,
     processes: Vec<Process>,
+    /// The processes that may have unread requests, evidence or answers about themselves.
+    busy: RankSet,
     /// The processes that the node daemon has killed since the last [`Launcher::take_killed`].
     killed: Vec<u32>,
     /// How the node daemon has ended the job.
@@ -89,6 +92,7 @@ impl Launcher {
             rules,
             now: Instant(0),
             processes: (0..size).map(|_| Process::default()).collect(),
+            busy: RankSet::default(),
             killed: vec![],
             end: None,
             job_oracle: JobOracle::new(size, rules),
@@ -115,7 +119,23 @@ impl Launcher {
     }
 
     fn process(&mut self, rank: u32) -> &mut Process {
+        self.busy.insert(rank);
         &mut self.processes[rank as usize]
+    }
+
+    /// The next busy process from `rank` on.
+    fn next_busy(&mut self, rank: u32) -> Option<u32> {
+        let mut first = rank;
+        while let Some(found) = self.busy.next_from(first) {
+            let process = &self.processes[found as usize];
+            if !(process.unread.is_empty() && process.evidence.is_empty() && process.self_notices.is_empty())
+            {
+                return Some(found);
+            }
+            self.busy.remove(found);
+            first = found + 1;
+        }
+        None
     }
 
     /// The number of ranks that have failed.
@@ -220,18 +240,21 @@ impl Launcher {
         if self.has_ended() {
             return 0;
         }
-        let mut moved = 0;
-        for rank in 0..self.size() {
+        let (mut moved, mut next) = (0, 0);
+        while let Some(rank) = self.next_busy(next) {
             while !self.processes[rank as usize].unread.is_empty() && (all || random.once_in(2)) {
                 self.read_message(rank);
                 self.perform();
                 moved += 1;
             }
+            next = rank + 1;
         }
         // The messages have effect before the evidence: a rank finalizes before its process ends.
         self.decide();
-        for rank in 0..self.size() {
+        next = 0;
+        while let Some(rank) = self.next_busy(next) {
             moved += self.give_evidence(rank, random, all);
+            next = rank + 1;
         }
         self.decide();
         for rank in self.daemon.due() {
@@ -242,12 +265,15 @@ impl Launcher {
                 moved += 1;
             }
         }
-        for process in &mut self.processes {
+        next = 0;
+        while let Some(rank) = self.next_busy(next) {
+            let process = &mut self.processes[rank as usize];
             while !process.self_notices.is_empty() && (all || random.once_in(3)) {
                 process.notices.extend(process.self_notices.pop_front());
                 process.version = process.version.wrapping_add(1);
                 moved += 1;
             }
+            next = rank + 1;
         }
         if all && !self.has_ended() {
             self.notice_oracle.assert_all_notified(&self.job_oracle, &self.rules);

@@ -17,6 +17,7 @@
 //! | [`programs`] | rank programs, each of which checks its own results |
 //! | [`history`] | what a seed decides about a job of recoveries, as a value that can be made shorter |
 //! | [`recoveries`] | jobs of recoveries: run, counted, and a failing one made shorter |
+//! | [`coverage`] | what jobs of recoveries do not reach, and why |
 //! | [`sweep`] | a death at every point of every blocking call |
 //! | [`runner`] | the job of one seed, and many seeds in a row |
 //! | [`explore`] | the explorer: all states of a protocol's model |
@@ -26,6 +27,7 @@
 
 pub mod clock;
 pub mod cluster;
+pub mod coverage;
 pub mod environment;
 pub mod explore;
 pub mod history;
@@ -35,6 +37,7 @@ pub mod network;
 pub mod oracle;
 pub mod process;
 pub mod programs;
+mod rank_set;
 pub mod record;
 pub mod recoveries;
 pub mod runner;

@@ -7,7 +7,7 @@ use crate::network::{SharedNetwork, SimBtl};
 use crate::oracle::EndedBuffers;
 use crate::record::JobRecord;
 use mend_base::{Random, Rank};
-use mend_mpi::Mpi;
+use mend_mpi::{Creation, Mpi, Operation};
 use mend_transport::{Bml, Loopback};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -17,6 +17,10 @@ use std::task::Poll;
 pub type Transports = Bml<Loopback, SimBtl>;
 /// MPI in a simulated process.
 pub type SimMpi = Mpi<Transports, SimRuntime>;
+/// An operation of a simulated process.
+pub type SimOperation = Operation<Transports, SimRuntime>;
+/// The creation of a communicator by one.
+pub type SimCreation = Creation<Transports, SimRuntime>;
 /// What a rank does, for reports: the name of an operation, and a number.
 pub(crate) type Position = Rc<Cell<(&'static str, u64)>>;
 
@@ -59,6 +63,11 @@ impl Process {
         let mut victims = self.killer.victims();
         victims.sort_unstable();
         victims.into_iter().map(Rank).collect()
+    }
+
+    /// Those of them whose planned death can happen before MPI_Finalize.
+    pub fn victims_before_finalize(&self) -> Vec<Rank> {
+        self.killer.victims_before_finalize().into_iter().map(Rank).collect()
     }
 
     /// Whether the death of this rank of WORLD has begun, so that other ranks may know of it.

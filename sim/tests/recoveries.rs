@@ -67,6 +67,18 @@ fn passes_now(failed: &History) {
     assert_eq!(tally.jobs, count);
 }
 
+// Row LC7: each round agrees and shrinks, and at the end nothing is left of its communicators.
+#[test]
+fn after_ten_thousand_recoveries_of_one_job_nothing_is_left() {
+    let mut long = history(7, 4, &[Step::Allreduce(1)], &[(3, When::During(100, 7))]);
+    long.rounds[0].repair.shrinks_always = true;
+    long.calls_min = 75_000;
+    let Report { tally, failures } = run_all(0, 1, |_| long.clone(), false);
+    assert!(failures.is_empty(), "{failures:?}");
+    let shrinks = tally.calls["MPIX_Comm_shrink"];
+    assert!(shrinks >= 3 * 10_000, "{shrinks} by three survivors");
+}
+
 // A member that learned from one other that a freed communicator is closed did not tell those that waited for it.
 #[test]
 fn all_members_forget_a_freed_communicator_when_the_root_of_its_closing_dies() {

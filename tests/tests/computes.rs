@@ -67,6 +67,17 @@ fn a_report_of_a_hang_names_a_receive_with_its_sender_and_tag() {
     assert!(table.contains("ranks 1, 3: MPI_Barrier on MPI_COMM_WORLD"), "{}", ended.report());
 }
 
+// each poll of such a call is part of the same wait.
+#[test]
+fn a_report_of_a_hang_names_a_rank_that_waits_in_a_disconnect() {
+    let ended = hangs("disconnect", Some("1"));
+    assert!(
+        ended.stderr.contains("rank 2: MPI_Probe, MPI_Comm_disconnect or MPI_Finalize, for "),
+        "{}",
+        ended.report()
+    );
+}
+
 #[test]
 fn a_job_that_does_not_hang_for_so_long_prints_no_report() {
     for limit in [None, Some("60")] {

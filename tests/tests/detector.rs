@@ -6,7 +6,7 @@ use std::time::Duration;
 use mend_tests::program;
 use mend_tests::watched_command::{Ended, WatchedCommand};
 
-/// A safeguard: the ring finds a death within some 3 s.
+/// A safeguard: the ring finds a death within some 4 s.
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn run(how: &str) -> Ended {

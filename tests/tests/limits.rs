@@ -43,6 +43,24 @@ fn a_job_runs_with_a_dev_shm_of_1_mib() {
     in_mount_namespace("a_job_runs_with_a_dev_shm_of_1_mib", "mount -t tmpfs -o size=1m none /dev/shm");
 }
 
+// A trace that does not fit is not written, and the rank runs on.
+#[test]
+fn a_traced_job_runs_on_a_full_disk_and_leaves_no_trace() {
+    let test = "a_traced_job_runs_on_a_full_disk_and_leaves_no_trace";
+    let mut command = four_ranks(program::limit_program("exchange.c"));
+    command.env("MEND_TRACE", "/mnt/run");
+    match sandbox::unshare(&["-m"], "mount -t tmpfs -o size=8k none /mnt", &command) {
+        Err(why) => skip(test, &why),
+        Ok(command) => {
+            let ended = WatchedCommand::new(command, LIMIT).run();
+            let warnings =
+                ended.stderr.lines().filter(|line| line.contains("cannot write /mnt/run.")).count();
+            assert!(ended.exited_with(0) && ended.stdout.contains("No errors"), "{}", ended.report());
+            assert_eq!((warnings, ended.stderr.lines().count()), (4, 4), "{}", ended.report());
+        }
+    }
+}
+
 #[test]
 fn a_job_runs_with_a_read_only_dev_shm() {
     in_mount_namespace("a_job_runs_with_a_read_only_dev_shm", "mount -t tmpfs -o ro none /dev/shm");

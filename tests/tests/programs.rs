@@ -61,6 +61,31 @@ fn a_traced_job_with_a_death_is_drawn_with_the_calls_of_every_rank_and_the_end_o
     assert_eq!(drawing.matches(">ended ").count(), 1, "one rank died");
 }
 
+#[test]
+fn calls_that_an_error_handler_leaves_by_a_jump_are_drawn_and_are_not_where_the_rank_ended() {
+    let source = prefix::place().root.join("tests/c/repair_in_handler.c");
+    let program = program::compile(&source).unwrap();
+    let scratch = Scratch::new("trace-handlers");
+    let trace = scratch.join("run");
+    let limit = Duration::from_secs(60);
+    let mut command = program::mpiexec(4, limit);
+    command.env("MEND_TRACE", &trace).arg(program);
+    let ended = WatchedCommand::new(command, limit).run();
+    assert!(ended.exited_with(0) && ended.stderr.is_empty(), "{}", ended.report());
+    let output = prefix::command("mend-info").arg("--timeline").arg(&trace).output().unwrap();
+    let drawing = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && drawing.ends_with("</svg>\n"), "{output:?}");
+    for words in [", left by its error handler", "MPIX_Comm_shrink", ", error class"] {
+        assert!(drawing.contains(words), "{words} is not in {drawing}");
+    }
+    // Each rank that dies does so outside MPI, after calls that its handler has left.
+    assert_eq!(
+        drawing.matches(">ended ").count(),
+        drawing.matches(">ended outside MPI").count(),
+        "{drawing}"
+    );
+}
+
 /// valgrind gives a program an auxiliary vector of its own, which must not be read past the C library.
 #[test]
 fn a_program_runs_under_valgrind() {

@@ -32,6 +32,14 @@ impl UnsatisfiableWaits {
         }) - 1
     }
 
+    /// For how many other threads it holds, whether the calling one has begun or not.
+    #[cold]
+    pub fn others(&self) -> u32 {
+        let me = std::thread::current().id();
+        let threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        threads.iter().filter(|thread| **thread != me).count() as u32
+    }
+
     /// The wait of the calling thread ends: the thread may send again. Without effect if it has not [begun](UnsatisfiableWaits::begin).
     #[cold]
     pub fn end(&self) {
@@ -59,12 +67,15 @@ mod tests {
         assert_eq!([waits.begin(), waits.begin()], [0, 0]);
         std::thread::scope(|scope| {
             scope.spawn(|| {
+                assert_eq!(waits.others(), 1);
                 assert_eq!(waits.begin(), 1);
+                assert_eq!(waits.others(), 1);
                 waits.end();
                 waits.end();
             });
         });
         assert_eq!(waits.begin(), 0);
+        assert_eq!(waits.others(), 0, "a thread that only counts is not one of them");
         assert!(!waits.is_empty());
         waits.end();
         assert!(waits.is_empty());

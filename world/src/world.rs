@@ -211,7 +211,8 @@ impl World {
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let job_size = runtime.membership().size;
-        let mut engine = Engine::new(Bml::new(own, shm, Vec::new()), runtime, framework, &settings)?;
+        let transports = Bml::new(own, shm, Vec::new());
+        let mut engine = Engine::new(clock::now(), transports, runtime, framework, &settings)?;
         let beats = engine.detector_config().map(|config| config.period);
         let groups = engine.published_groups();
         let hang_report_s = settings.number("hang_report_s");
@@ -312,20 +313,33 @@ impl World {
     }
 
     /// How many threads of the program could start an operation, with the calling one, whose wait is unsatisfiable; `None`: not known. Other
-    /// threads in such waits do not count. With `MPI_THREAD_MULTIPLE` it reads a file of /proc, so it is only for calls that would
-    /// otherwise wait for ever. Called in the guard.
+    /// threads in such waits do not count, and the calling one counts as one of them from now on. With `MPI_THREAD_MULTIPLE` it reads a
+    /// file of /proc, so it is only for calls that would otherwise wait for ever. Called in the guard.
     #[cold]
     pub fn program_threads(&self) -> Option<u32> {
+        let unsatisfiable = self.waiting.unsatisfiable();
+        let threads = self.threads_that_may_start(|| unsatisfiable.begin())?;
+        if threads == 1 {
+            // The wait ends, and this thread may send what another one waits for.
+            unsatisfiable.end();
+        }
+        Some(threads)
+    }
+
+    /// The same for a calling thread whose wait others can end: an agreement ends when its other members have called, and this thread may
+    /// then send what an unsatisfiable wait needs.
+    #[cold]
+    fn threads_beside_unsatisfiable(&self) -> Option<u32> {
+        self.threads_that_may_start(|| self.waiting.unsatisfiable().others())
+    }
+
+    /// `others`: the number of other threads that start nothing.
+    fn threads_that_may_start(&self, others: impl FnOnce() -> u32) -> Option<u32> {
         if self.guard.is_serialized() {
             return Some(1);
         }
         let alive = threads::count()?.alive.saturating_sub(OWN_THREADS);
-        let threads = alive.saturating_sub(self.waiting.unsatisfiable().begin());
-        if threads == 1 {
-            // The wait ends, and this thread may send what another one waits for.
-            self.waiting.unsatisfiable().end();
-        }
-        Some(threads)
+        Some(alive.saturating_sub(others()))
     }
 
     /// `MPI_Finalize`: returns when this process has nothing left that another process waits for. From then on, [`get`] returns `None`.
@@ -526,7 +540,7 @@ impl Progress for Engine {
     }
 
     fn end_look(&mut self, is_waiting: bool, now: Instant) {
-        Engine::end_look(self, is_waiting, now, || get().and_then(World::program_threads));
+        Engine::end_look(self, is_waiting, now, || get().and_then(World::threads_beside_unsatisfiable));
     }
 
     #[inline]

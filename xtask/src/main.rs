@@ -32,6 +32,7 @@ fn obey(words: &[&str]) -> Outcome {
         ["bench-compare", rest @ ..] => compare::command(&place, "compare", rest),
         ["bench-detect", rest @ ..] => compare::command(&place, "detect", rest),
         ["bench-repair", rest @ ..] => compare::command(&place, "repair", rest),
+        ["scale", words @ ..] => compare::scale(&place, words),
         ["mutants", words @ ..] => mutants::command(&place, words),
         ["docs"] => docs::command(&place),
         [] | ["help" | "--help" | "-h"] => {
@@ -53,4 +54,5 @@ cargo soak [NAME] [--for DURATION]   the long runs; without NAME: list them and 
 cargo bench-compare [ARGUMENTS]      figures against other MPIs (arguments go to mend-bench)
 cargo bench-detect [ARGUMENTS]       from SIGKILL of a rank to the return of every other's call
 cargo bench-repair [ARGUMENTS]       agreement, shrink, revocation, creation of communicators
+cargo xtask scale [ARGUMENTS]        cargo sim scale, with the constants of this host
 ";

@@ -55,7 +55,8 @@ fn remote(world: &World, comm: Comm) -> Result<Arc<Group>, CallError> {
     remote.ok_or(Error::of(Detail::Intracommunicator).into())
 }
 
-/// The peer communicator and the rank of the other leader are significant at the leader only (MPI-5.0 §7.6.2).
+/// The peer communicator and the rank of the other leader are significant at the leader only (MPI-5.0 §7.6.2). Its group waits for the
+/// leader, so a leader that is given none takes part, too, and then reports that.
 pub(crate) fn create_inter(
     world: &World,
     local: Comm,
@@ -65,16 +66,22 @@ pub(crate) fn create_inter(
     tag: Tag,
     made: Out<Handle>,
 ) -> Result<(), CallError> {
-    make(world, made, |engine| {
+    let mut refused = None;
+    let result = make(world, made, |engine| {
         let key = local.existing(engine)?;
         let leader = check::leader(leader)?;
         let is_leader = engine.communicator(key).is_some_and(|local| local.rank == leader);
-        let other = match is_leader {
-            true => Some((peer_comm.existing(engine)?, check::leader(other_leader)?)),
-            false => None,
+        let mut given = |engine: &Engine| {
+            let other = peer_comm.existing(engine).and_then(|key| Ok((key, check::leader(other_leader)?)));
+            other.map_err(|error| {
+                refused = Some(error);
+                Error::of(Detail::CreationRefused)
+            })
         };
+        let other = is_leader.then(|| given(engine));
         Ok(engine.create_inter(key, leader, other, tag)?)
-    })
+    });
+    refused.map_or(result, Err)
 }
 
 /// The group with `high` comes last; its value is the same at all members of a group (MPI-5.0 §7.6.2).
@@ -259,7 +266,6 @@ pub(crate) fn free(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
 pub(crate) fn disconnect(world: &World, comm: Out<Handle>) -> Result<(), CallError> {
     let handle = comm.get();
     let ended = world.wait(|engine| {
-        engine.expect_any();
         let has_pending = Comm(handle).key(engine).and_then(|key| Ok(engine.has_pending_operations(key)?));
         match has_pending {
             Ok(true) => None,

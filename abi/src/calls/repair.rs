@@ -90,10 +90,7 @@ pub(crate) fn shrink(world: &World, comm: Comm, made: Out<Handle>) -> Result<(),
         Ok(engine.shrink(key, None)?)
     })?;
     let mut creation = CommunicatorCreation::new(request);
-    let key = world.wait(|engine| {
-        engine.expect_any();
-        creation.poll(engine)
-    })?;
+    let key = world.wait(|engine| creation.poll(engine))?;
     made.set(Comm::created(key).0);
     Ok(())
 }

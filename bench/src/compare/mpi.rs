@@ -18,7 +18,7 @@ pub struct Mpi {
     /// Further words if the benchmark itself pins the ranks.
     pub pinned_arguments: Vec<&'static str>,
     /// It has the extension for process failures.
-    repairs: bool,
+    pub repairs: bool,
     bin: PathBuf,
 }
 

@@ -215,7 +215,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn progress_creations(&mut self) -> u32 {
         let mut changed = 0;
         self.release_left_exchanges();
-        for key in self.creations.take_active() {
+        for _ in 0..self.creations.active() {
+            let Some(key) = self.creations.take_active() else { break };
             let Some(comm) = self.creations.operations().comm_of(key) else { continue };
             let creation = self.creations.operations().running(key);
             let is_leader_waiting = creation.is_some_and(Creation::is_leader_waiting);
@@ -432,7 +433,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     pub(super) fn end_creation(&mut self, key: Key, result: Result<Option<CommKey>, Error>) {
-        self.end_exchange_of_leaders(key);
+        self.end_exchange_of_leaders(key, result.is_ok());
         let operations = self.creations.operations_mut();
         let Some(comm) = operations.comm_of(key) else { return };
         let into = operations.running(key).and_then(|creation| creation.into.as_ref().map(UserMemory::share));
@@ -450,6 +451,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.communicators.end_operation(comm, &mut self.layers);
         if let Some(made) = made {
+            self.spread_failures_before(made);
             self.revoke_if_in_range(made);
         }
     }

@@ -4,7 +4,7 @@
 
 use super::Engine;
 use super::unsatisfiable::ends_the_wait;
-use crate::agreements::Purpose;
+use crate::agreements::{Front, Purpose};
 use crate::member_protocols::{Absence, Place};
 use crate::program_wait::Awaited;
 use crate::{CommKey, CrossedWith, Detail, Error, Request};
@@ -23,7 +23,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Ends a look, after a timed check, at this time. `is_waiting`: the call goes on. `threads`: the number of threads of the program that may start
-    /// operations; called if a search is due.
+    /// operations, which is called if a search is due; the calling thread must not count as one whose wait is unsatisfiable.
     pub fn end_look(&mut self, is_waiting: bool, now: Instant, threads: impl FnOnce() -> Option<u32>) {
         let (noted, needs_all) = self.wake_ups.end_look();
         if !is_waiting {
@@ -114,6 +114,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
+    /// The program's own agreements have precedence: one that is queued and has not started is the agreement that is meant, and takes part in the
+    /// cycle by itself; one whose decision has come and is not applied is still in the queue, and would be taken for this contribution.
     fn contribute_in_absentia(&mut self, (agreement, cycle): Absence) {
         let identity = agreement.communicator;
         let Some(comm) = self.open_communicator(identity) else { return };
@@ -122,7 +124,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         match self.member_protocols.place_of(agreement) {
             Place::Past => return,
             Place::Later => return self.agreements.store_absence((agreement, cycle)),
-            Place::Next => {}
+            Place::Next => match self.agreements.front(identity) {
+                Some(Front::Started) => return self.agreements.store_absence((agreement, cycle)),
+                Some(Front::Queued) => return,
+                None => {}
+            },
         }
         mend_base::reach!("mpi.crossing: a contribution in absentia");
         let hints = self.communicators.get(comm).map(|entry| entry.properties().hints());
@@ -148,8 +154,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             _ => {}
         }
         let error = Error::of(Detail::Crossed(self.crossed_with(comm, cycle)));
-        self.agreements.end(operation, (Err(error), None));
-        self.communicators.end_operation(comm, &mut self.layers);
+        self.end_agreement(comm, operation, (Err(error), None));
     }
 
     /// The first communicator of the cycle that is not `comm`.

@@ -3,7 +3,7 @@
 //! are published and spread.
 
 use super::Engine;
-use crate::peer_reports::JobNotice;
+use crate::peer_reports::{EndState, JobNotice};
 use crate::{Error, Started, State};
 use mend_base::{Instant, PeerIndex, Rank};
 use mend_coll::Collective;
@@ -13,19 +13,20 @@ use mend_proto::spread::Item;
 use mend_runtime::{Notice, Runtime};
 use mend_transport::Btl;
 
-/// The time of progress within the first calls, before the layer above has read the clock.
-const CLOCK_NOT_READ: Instant = Instant(0);
-
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Lets the ranks find failures by a ring of heartbeats with leases, from the moment at which all have called MPI_Init. All ranks of the
     /// job call it, before any communication. With a lease, a failure is declared without the runtime.
-    pub fn detect_failures(&mut self, config: Config) -> Result<(), Error> {
+    pub fn detect_failures(&mut self, now: Instant, config: Config) -> Result<(), Error> {
+        // Progress within calls that do not wait has this time, until the layer above reads the clock again.
+        self.now = now;
         let world = self.comm_world();
         if self.layers.runtime.membership().size < 2 {
             return Ok(());
         }
         match self.collective(world, Collective::Barrier)? {
-            Started::Running(crate::Request::Collective(barrier)) => self.heartbeats.start(config, barrier),
+            Started::Running(crate::Request::Collective(barrier)) => {
+                self.heartbeats.start(now, config, barrier)
+            }
             Started::Running(_) | Started::Done(_) => debug_assert!(false, "a barrier of several ranks runs"),
         }
         Ok(())
@@ -33,7 +34,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The configuration of the ring, before it has started.
     pub fn detector_config(&self) -> Option<Config> {
-        self.heartbeats.starting().map(|(config, _)| config)
+        self.heartbeats.starting()
     }
 
     /// Whether the ring decides who has failed.
@@ -46,12 +47,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// does nothing any more.
     #[cold]
     pub(super) fn fence_if_late(&mut self) -> bool {
-        if self.now == CLOCK_NOT_READ {
-            return false;
-        }
-        if !self.heartbeats.is_fenced()
-            && (self.heartbeats.was_stopped_at_start(self.now) || self.heartbeats.lease_is_over(self.now))
-        {
+        if !self.heartbeats.is_fenced() && self.heartbeats.lease_is_over(self.now) {
             self.fence();
         }
         self.heartbeats.is_fenced()
@@ -61,18 +57,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// fenced itself, and does nothing any more.
     #[cold]
     pub(super) fn advance_detection(&mut self) -> bool {
-        if self.now == CLOCK_NOT_READ {
-            return false;
-        }
-        if let Some((config, barrier)) = self.heartbeats.starting() {
+        if let Some(barrier) = self.heartbeats.barrier()
+            && let State::Done(_) = self.collectives.operations().poll(barrier)
+        {
             // A failure before the start is left to the launcher, and so is a rank that never starts.
-            if let State::Done(_) = self.collectives.operations().poll(barrier) {
-                self.release(crate::Request::Collective(barrier));
-                let membership = self.layers.runtime.membership();
-                let (me, size) = (Rank(membership.peer.number()), membership.size);
-                self.heartbeats.begin(self.now, me, size, config);
-                self.catch_up_detection();
-            }
+            self.release(crate::Request::Collective(barrier));
+            self.heartbeats.on_barrier();
+        }
+        let membership = self.layers.runtime.membership();
+        let (me, size) = (Rank(membership.peer.number()), membership.size);
+        if self.heartbeats.begin_if_all_started(self.now, me, size) {
+            self.catch_up_detection();
         }
         while let Some(outcome) = self.heartbeats.advance(self.now, &mut self.layers) {
             match outcome {
@@ -98,6 +93,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn declare_failed(&mut self, peer: PeerIndex) {
         if self.peer_reports.peer(peer) == self.layers.runtime.membership().peer {
             return self.fence();
+        }
+        let is_declared = !matches!(self.peer_reports.end_state(peer), EndState::NotDeclared { .. });
+        if is_declared && !matches!(self.ends.of(peer), Some(End::Unreachable(_))) {
+            // It is told already; or it has finalized, and is silent for that reason.
+            return;
         }
         mend_base::reach!("mpi.detection: declared by the ring");
         let failed = Notice::Failed(self.peer_reports.peer(peer));

@@ -113,6 +113,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.interrupt_group_creations(peer, end);
             self.interrupt_leaders(peer, end);
             self.member_protocols.on_end((self.peer_reports.peer(peer), peer), end, &self.ends);
+            if end == End::Failed {
+                self.spread_failure(peer);
+            }
             self.wake_ups.notify_all();
         }
         if published {

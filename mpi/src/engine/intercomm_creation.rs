@@ -45,13 +45,13 @@ use std::sync::Arc;
 
 impl<N: Btl, R: Runtime> Engine<N, R> {
     /// Starts the creation of an intercommunicator (MPI_INTERCOMM_CREATE) of the members of `comm` and those of the communicator that the
-    /// other leader gives. `other`: the peer communicator and the rank of the other leader there, which the leader alone gives. The
-    /// creation is uniform whatever the hints of `comm` are.
+    /// other leader gives. `other`: the peer communicator and the rank of the other leader there, which the leader alone gives; `Err`: why
+    /// there is none, with which the leader's group gives up. The creation is uniform whatever the hints of `comm` are.
     pub fn create_inter(
         &mut self,
         comm: CommKey,
         leader: Rank,
-        other: Option<(CommKey, Rank)>,
+        other: Option<Result<(CommKey, Rank), Error>>,
         tag: Tag,
     ) -> Result<Started, Error> {
         check_tag(tag)?;
@@ -62,25 +62,41 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if leader.0 >= size {
             return Err(Error::of(Detail::NoSuchRank(leader, Some(size))));
         }
-        let side = match other.filter(|_| is_leader) {
-            Some(other) => Some(self.begin_exchange(comm, other, tag)?),
-            None if is_leader => return Err(Error::of(Detail::NoSuchCommunicator)),
-            None => None,
+        // What only the leader gives, only the leader can refuse: its group waits for it, so it begins in any case.
+        let mut obstacle = None;
+        let mut side = None;
+        if is_leader {
+            let other = other.unwrap_or(Err(Error::of(Detail::NoSuchCommunicator)));
+            match other.and_then(|other| self.begin_exchange(comm, other, tag)) {
+                Ok(begun) => {
+                    obstacle = begun.obstacle.or_else(|| self.known_obstacle(comm, begun.side.peer_comm));
+                    side = Some(begun.side);
+                }
+                Err(error) => obstacle = Some(error),
+            }
+        }
+        let key = match self.begin_inter(comm, leader, identity) {
+            Ok(key) => key,
+            Err(error) => {
+                self.leave_inter(comm, identity, side);
+                return Err(error);
+            }
         };
-        let peer_comm = side.as_ref().map(|side| side.peer_comm);
-        let inter = Some(Box::new(InterCreation::new(leader, side)?));
-        let (pending, stage) = (PendingCreation::Inter { identity: None }, Stage::Leaders);
-        let creation = Creation { parent: identity, pending, into: None, stage, has_voted: false, inter };
-        let key = self.begin_creation(comm, creation)?;
-        for used in [Some(comm), peer_comm].into_iter().flatten() {
-            self.communicators.get_mut(used).into_iter().for_each(CommEntry::begin_operation);
+        if let Some(inter) = self.creations.operations_mut().running_mut(key).and_then(|c| c.inter.as_mut()) {
+            inter.side = side;
+        }
+        if let Some(entry) = self.communicators.get_mut(comm) {
+            entry.begin_operation();
         }
         self.communicators.add_request(comm);
         self.unconnected_query.begin_wait();
-        match (peer_comm, self.known_obstacle(comm, peer_comm)) {
-            (Some(_), Some(error)) => self.lead(key, comm, Err(error)),
-            (Some(_), None) => {}
-            (None, _) => self.broadcast(key, comm),
+        match (is_leader, obstacle) {
+            (true, Some(error)) => {
+                self.take_back_group(key, comm);
+                self.lead(key, comm, Err(error));
+            }
+            (true, None) => {}
+            (false, _) => self.broadcast(key, comm),
         }
         self.progress_creations();
         self.apply_member_events();
@@ -88,23 +104,48 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(Started::Running(Request::Creation(key)))
     }
 
-    /// Why a leader need not begin.
-    fn known_obstacle(&self, comm: CommKey, peer_comm: Option<CommKey>) -> Option<Error> {
-        let entry = self.communicators.get(comm)?;
-        let peer_comm = peer_comm.and_then(|peer_comm| self.communicators.get(peer_comm));
-        if entry.is_revoked() || peer_comm.is_some_and(|peer_comm| peer_comm.is_revoked()) {
-            return Some(Error::of(Detail::Revoked));
-        }
-        let ends = (0u32..).map(Rank).zip(entry.members().iter());
-        ends.filter_map(|(rank, &member)| Some(self.ends.of(member)?.error(rank).into())).next()
+    fn begin_inter(&mut self, comm: CommKey, leader: Rank, parent: Identity) -> Result<Key, Error> {
+        let (pending, stage) = (PendingCreation::Inter { identity: None }, Stage::Leaders);
+        let inter = Some(Box::new(InterCreation::new(leader)?));
+        self.begin_creation(comm, Creation { parent, pending, into: None, stage, has_voted: false, inter })
     }
 
+    /// Without memory for the creation this member takes no part in it: neither the local communicator nor the other leader waits for it.
+    fn leave_inter(&mut self, comm: CommKey, identity: Identity, side: Option<LeaderSide>) {
+        if let Some(mut side) = side {
+            side.exchange.conclude(Note::GivenUp(WhyNot::Other));
+            self.creations.leave(side);
+            self.release_left_exchanges();
+        }
+        let (_, mut parts) = self.collectives_and_parts();
+        _ = Collectives::skip(comm, &mut parts);
+        self.with_instance(identity, |instance, ends, fx| instance.leave_votes(ends, fx));
+        self.apply_member_events();
+    }
+
+    /// Why a leader need not begin.
+    fn known_obstacle(&self, comm: CommKey, peer_comm: CommKey) -> Option<Error> {
+        let entry = self.communicators.get(comm)?;
+        if entry.is_revoked() {
+            return Some(Error::of(Detail::Revoked));
+        }
+        if self.communicators.get(peer_comm).is_some_and(CommEntry::is_revoked) {
+            return Some(Error::of(Detail::OtherRevoked));
+        }
+        let ranks = (0u32..).map(Rank).zip(entry.members().iter());
+        let ended = ranks.filter_map(|(rank, &member)| Some((rank, self.ends.of(member)?)));
+        // A failure first: others may have left because of it, which the other group cannot find out.
+        let first = ended.min_by_key(|&(rank, end)| (end != End::Failed, rank));
+        first.map(|(rank, end)| end.error(rank).into())
+    }
+
+    /// `Err`: the other leader cannot be told anything.
     fn begin_exchange(
         &mut self,
         comm: CommKey,
         (peer_comm, other): (CommKey, Rank),
         tag: Tag,
-    ) -> Result<LeaderSide, Error> {
+    ) -> Result<BegunExchange, Error> {
         let between = self.communicators.valid(peer_comm)?;
         between.require_intra()?;
         let peer_communicator = between.communicator();
@@ -116,13 +157,43 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return Err(Error::of(Detail::GroupsOverlap));
         }
         let identity = peer_communicator.identity;
-        let channel = self.communicators.creation_channel(peer_comm, &self.ends, &mut self.layers)?;
-        let number = self.communicators.allocate_number(2)?;
+        let channel = self.communicators.leaders_channel(peer_comm, &self.ends, &mut self.layers)?;
+        let calls = &mut self.creations;
+        let exchange = LeaderExchange::new((channel, other, tag), || calls.next_call(identity, other, tag))?;
+        if let Some(entry) = self.communicators.get_mut(peer_comm) {
+            entry.begin_operation();
+        }
+        let mut side = LeaderSide { exchange, peer_comm, number: None };
+        let obstacle = self.say_group(comm, &mut side).err();
+        Ok(BegunExchange { side, obstacle })
+    }
+
+    /// The first note of this leader: its group, and the number that it has drawn.
+    fn say_group(&mut self, comm: CommKey, side: &mut LeaderSide) -> Result<(), Error> {
         let group = Arc::clone(&self.communicators.valid(comm)?.communicator().group);
+        let number = self.communicators.allocate_number(2)?;
+        side.number = Some(number);
         let note = Note::Group { creator: self.me(), number, count: group.size() };
-        let call = self.creations.next_call(identity, other, tag);
-        let exchange = LeaderExchange::new((channel, other, tag), call, note, group.iter())?;
-        Ok(LeaderSide { exchange, peer_comm, number })
+        side.exchange.say_group(note, group.iter())
+    }
+
+    /// The leader gives up before it has sent anything.
+    fn take_back_group(&mut self, key: Key, comm: CommKey) {
+        let creation = self.creations.operations_mut().running_mut(key);
+        if let Some(side) = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()) {
+            side.exchange.take_back_group();
+        }
+        self.return_number(key, comm);
+    }
+
+    /// No other process will use the number that this leader has drawn.
+    fn return_number(&mut self, key: Key, comm: CommKey) {
+        let creation = self.creations.operations_mut().running_mut(key);
+        let number = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()?.number.take());
+        if let (Some(number), Some(entry)) = (number, self.communicators.get(comm)) {
+            let local = entry.communicator().clone();
+            self.communicators.return_number(&local, number);
+        }
     }
 
     fn me(&self) -> Peer {
@@ -140,7 +211,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return 0;
         };
         match received {
-            Ok(Received { note: Note::GivenUp(why), .. }) => self.on_other_gave_up(key, comm, why.error()),
+            Ok(Received { note: Note::GivenUp(why), .. }) => {
+                if is_at_start {
+                    // That leader has read nothing, so it has not learned the number.
+                    self.return_number(key, comm);
+                }
+                self.on_other_gave_up(key, comm, why.error());
+            }
             Err(error) => {
                 let error = self.of_other_leader(key, error);
                 self.on_other_gave_up(key, comm, error);
@@ -206,12 +283,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let local = entry.communicator().clone();
         let remote = Remote::new(&local.group, Arc::clone(&group)).map_err(|_| overlap())?;
         let creation = self.creations.operations().running(key);
-        let own = creation.and_then(|creation| Some(creation.inter.as_ref()?.side.as_ref()?.number));
+        let own = creation.and_then(|creation| creation.inter.as_ref()?.side.as_ref()?.number);
         let own = own.ok_or(Error::of(Detail::BadCreation))?;
         if remote.is_local_first() {
             return Ok((Identity { creator: self.me(), number: own }, group));
         }
-        self.communicators.return_number(&local, own);
+        self.return_number(key, comm);
         Ok((Identity { creator, number }, group))
     }
 
@@ -490,24 +567,32 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
     }
 
-    /// A communicator is revoked: leaders that wait do not, if it is theirs or the one between them.
+    /// A communicator is revoked: leaders that wait do not, if it is theirs or the one between them. That one is no reason to revoke
+    /// theirs.
     pub(super) fn revoke_leaders(&mut self, revoked: CommKey) {
         for (key, comm, peer_comm) in self.creations.leaders() {
-            if comm == revoked || peer_comm == revoked {
-                mend_base::reach!("mpi.intercomm: revoked while the leader waits");
-                self.on_other_gave_up(key, comm, Error::of(Detail::Revoked));
-            }
+            let detail = match revoked {
+                _ if comm == revoked => Detail::Revoked,
+                _ if peer_comm == revoked => Detail::OtherRevoked,
+                _ => continue,
+            };
+            mend_base::reach!("mpi.intercomm: revoked while the leader waits");
+            self.on_other_gave_up(key, comm, Error::of(detail));
         }
     }
 
     /// The creation ends: its leader says its last note, if it has not.
-    pub(super) fn end_exchange_of_leaders(&mut self, key: Key) {
+    pub(super) fn end_exchange_of_leaders(&mut self, key: Key, succeeded: bool) {
         self.say_last(key, Note::GivenUp(WhyNot::Other));
         let creation = self.creations.operations_mut().running_mut(key);
         let Some(mut side) = creation.and_then(|creation| creation.inter.as_mut()?.side.take()) else {
             return;
         };
         side.exchange.stop_receiving(&mut self.layers);
+        if succeeded && let Some(peer_comm) = self.identity_of(side.peer_comm) {
+            let (other, tag, call) = side.exchange.call();
+            self.creations.forget_call(peer_comm, other, tag, call);
+        }
         self.creations.leave(side);
         self.release_left_exchanges();
     }
@@ -523,6 +608,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
         }
     }
+}
+
+/// What a leader has begun, and why it gives up at once if it does.
+struct BegunExchange {
+    side: LeaderSide,
+    obstacle: Option<Error>,
 }
 
 /// A failed process, by its rank in the local communicator if it has one.

@@ -7,6 +7,7 @@ use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
+use crate::operation_table::Ended;
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
@@ -113,9 +114,44 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Lets this member know something about a communicator.
     pub(super) fn learn(&mut self, identity: Identity, item: Item) {
+        if let (Target::Open { is_freed: true, .. }, None) =
+            (self.target(identity), self.member_protocols.instance(identity))
+        {
+            // To the others this member is absent, or will be when they ask it; its operations that still run are here.
+            if item == Item::Revoked {
+                self.on_revoked(identity);
+            }
+            return self.member_protocols.schedule_flush(identity);
+        }
         self.with_instance(identity, |instance, ends, fx| instance.add(item, ends, fx));
         self.member_protocols.schedule_flush(identity);
         self.apply_member_events();
+    }
+
+    /// The failure of a process is published: a communicator with it may have been revoked by one that has freed it, and all whom that one
+    /// has told may be dead. The other members meet, as each has a failure to tell. A communicator that is not decided yet is looked at when
+    /// the program gets it.
+    pub(super) fn spread_failure(&mut self, failed: PeerIndex) {
+        let hidden: Vec<Identity> =
+            self.creations.hidden().filter_map(|comm| self.identity_of(comm)).collect();
+        let of_failed = self.communicators.with_member(failed).into_iter();
+        for identity in of_failed.filter(|identity| !hidden.contains(identity)) {
+            self.spread_failures_over(identity);
+        }
+    }
+
+    /// The program gets a communicator: failures of members may be known.
+    pub(super) fn spread_failures_before(&mut self, comm: CommKey) {
+        let Some(entry) = self.communicators.get(comm) else { return };
+        if self.ends.failed().iter().any(|failed| entry.members().contains(failed)) {
+            let identity = entry.communicator().identity;
+            self.spread_failures_over(identity);
+        }
+    }
+
+    fn spread_failures_over(&mut self, identity: Identity) {
+        self.with_instance(identity, |instance, ends, fx| instance.spread_failures(ends, fx));
+        self.member_protocols.schedule_flush(identity);
     }
 
     /// Calls `event` with the instance of a communicator, made if there is none and the communicator is open.
@@ -127,7 +163,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open { me, members, is_freed } = self.target(identity) else { return };
+        let Target::Open { me, members, is_freed, .. } = self.target(identity) else { return };
         let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
         if is_freed {
             instance.close(&self.ends, &mut fx);
@@ -274,14 +310,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             (Some(operation), Some(cycle)) => self.end_crossed(operation, cycle, decision.failed.is_empty()),
             (Some(operation), None) => self.conclude(operation, decision),
             (None, Some(cycle)) if is_absent => self.agreements.store_answer(identity, cycle.clone()),
+            (None, None) if is_absent => {
+                debug_assert!(false, "a contribution in absentia makes its agreement crossed")
+            }
             (None, _) => self.on_closed(identity),
         }
+        // Before a contribution in absentia, since that may be about this one.
+        self.start_next_agreement(identity);
         if let Some(cycle) = cycle {
             mend_base::reach!("mpi.crossing: a decision names a cycle");
             self.on_crossed(&cycle);
         }
         self.repeat_absences();
-        self.start_next_agreement(identity);
     }
 
     /// All members have freed the communicator, and so have passed all its agreements and votes.
@@ -335,6 +375,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             None => return,
         };
+        self.end_agreement(comm, operation, ended);
+    }
+
+    /// Ends an operation on `comm`.
+    pub(super) fn end_agreement(&mut self, comm: CommKey, operation: Key, ended: Ended) {
         self.agreements.end(operation, ended);
         if self.agreements.operations_mut().take_failed() {
             self.wake_ups.notify_all();
@@ -479,7 +524,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
     identity: Identity,
-    known: impl FnOnce(Peer) -> Creator,
+    known: impl Fn(Peer) -> Creator,
 ) -> Target {
     match pml.find_communicator(identity) {
         Lookup::Open(index) => {
@@ -489,6 +534,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                     me: entry.communicator().rank_in_union(),
                     members: Arc::clone(entry.members()),
                     is_freed: entry.is_freed(),
+                    is_revoked: entry.is_revoked(),
                 },
                 None => Target::Retired { was_revoked: false },
             }

@@ -2,12 +2,14 @@
 //! Tests of the whole engine, in scripted jobs: the test makes each step.
 
 mod collectives;
+mod crossed;
 mod deaths;
 mod detection;
 mod early;
 mod freed;
 mod identities;
 mod interrupted;
+mod news;
 mod properties;
 mod results;
 mod wake_ups;

@@ -163,6 +163,11 @@ impl Instance {
         self.closing
     }
 
+    /// Whether the communicator was freed, and has no part that spreads news.
+    pub fn takes_no_news(&self) -> bool {
+        self.closing && self.spread.is_none()
+    }
+
     /// Whether the communicator was freed and nothing is owed to other members any more.
     pub fn is_over(&self) -> bool {
         let spread_is_over = self.spread.as_ref().is_none_or(|spread| spread.is_over());
@@ -229,6 +234,15 @@ impl Instance {
     /// This member has learned something about the communicator.
     pub fn add(&mut self, item: Item, ends: &Ends, fx: &mut Effects<'_>) {
         self.with_spread(ends, fx, |spread, out| spread.add(item, out));
+    }
+
+    /// A member has failed: whom it has told of a revocation, and no other, may be gone. `proto/src/spread.rs` has the argument.
+    pub fn spread_failures(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if self.spread.is_none() && !Spread::are_all_neighbours(self.size()) {
+            mend_base::reach!("mpi.member_protocols: a failure alone is news");
+            // A new part is told of all failures.
+            self.with_spread(ends, fx, |_, _| {});
+        }
     }
 
     /// News leaves for the neighbours.
@@ -305,9 +319,10 @@ impl Instance {
         agreement.into_iter().chain(votes.into_iter().flatten())
     }
 
-    /// A member has freed the communicator, and all that it owed is done: to the protocols it is as if it had left MPI.
+    /// A member has freed the communicator, and owes no result: to agreements and votes it is as if it had left MPI. It may still spread news,
+    /// and says itself when it does not (`spread::Message::Gone`).
     fn on_departure(&mut self, rank: Rank, ends: &Ends, fx: &mut Effects<'_>) {
-        self.on_gone(rank, Gone::Departed, ends, fx);
+        self.end_results_of(rank, Gone::Departed, ends, fx);
     }
 
     /// It is published that a peer has failed or left MPI.
@@ -318,6 +333,16 @@ impl Instance {
     }
 
     fn on_gone(&mut self, rank: Rank, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
+        self.end_results_of(rank, how, ends, fx);
+        if self.spread.is_some() {
+            self.with_spread(ends, fx, |spread, out| match how {
+                Gone::Failed => spread.on_failure(rank, out),
+                Gone::Departed => spread.on_departure(rank, out),
+            });
+        }
+    }
+
+    fn end_results_of(&mut self, rank: Rank, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
         let is_closing = self.closing;
         if self.agreement.is_some() {
             self.with_agreement(ends, fx, |agreement, out| {
@@ -338,12 +363,6 @@ impl Instance {
                     Gone::Departed => vote.on_departure(rank, out),
                 });
             }
-        }
-        if self.spread.is_some() {
-            self.with_spread(ends, fx, |spread, out| match how {
-                Gone::Failed => spread.on_failure(rank, out),
-                Gone::Departed => spread.on_departure(rank, out),
-            });
         }
     }
 

@@ -12,6 +12,7 @@ use mend_base::{Rank, Reader, Wire, Writer};
 use mend_proto::agreement::{AgreementId, CROSSED_MAX, Decision};
 use mend_proto::ranks::Ranks;
 use mend_proto::vote::Ballot;
+use mend_runtime::RESULT_BYTES_MAX;
 
 /// The protocol numbers of the results.
 pub(crate) const AGREEMENT: u8 = 1;
@@ -19,11 +20,16 @@ pub(crate) const VOTE: u8 = 2;
 /// The vote on the communicator itself.
 pub(crate) const CREATION: u8 = 3;
 
+/// The bytes of a decision before its lists.
+const HEAD: usize = 11;
+/// All ranks of a node may have failed but the one that leaves the decision.
+const _: () = assert!(HEAD + CROSSED_MAX * AgreementId::BYTES_MAX + 4 * 1_023 <= RESULT_BYTES_MAX);
+
 /// The bytes of a decision.
 pub(crate) fn of_decision(decision: &Decision) -> Vec<u8> {
     let listed = decision.crossed.as_deref().unwrap_or_default();
     let mut bytes =
-        Vec::with_capacity(11 + AgreementId::BYTES_MAX * listed.len() + 4 * decision.failed.len());
+        Vec::with_capacity(HEAD + AgreementId::BYTES_MAX * listed.len() + 4 * decision.failed.len());
     bytes.extend(decision.value.to_le_bytes());
     let crossed = if decision.crossed.is_some() { 1 + listed.len() as u8 } else { 0 };
     bytes.extend([u8::from(decision.acknowledged), u8::from(decision.departed), crossed]);

@@ -84,7 +84,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             GivenUp::PendingCts => {
                 mend_base::reach!("pml.abandon: a matched receive without a stream");
                 let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
-                let reason = channel.map_or(Reason::Freed, |channel| channel.refusal());
+                let reason = channel.map_or(Reason::Freed, |channel| match channel.refusal() {
+                    // The requests of an operation are given up before the operation is, so its cause is not known yet.
+                    Reason::Freed if channel.has_operations() => Reason::GivenUp { failed: None },
+                    reason => reason,
+                });
                 self.answer(peer, Packet::Refused { key: sender, reason });
             }
             GivenUp::Streaming => mend_base::reach!("pml.abandon: a matched receive"),

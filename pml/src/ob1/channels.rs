@@ -19,7 +19,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Opens one context of a communicator whose rank `r` is `members[r]`. Its early messages arrive now, in order. Its
     /// requests belong to `comm`. A communicator that is revoked already is opened and then [revoked](Ob1::revoke) at once, before
     /// anything else is done with its channels: its early messages are refused then (Row RV14). Channels of kinds
-    /// [`ContextKind::Creation`] and [`ContextKind::Agreement`] are opened when they are needed, at most once, while the point-to-point channel is open.
+    /// [`ContextKind::Creation`], [`ContextKind::Agreement`] and [`ContextKind::Leaders`] are opened when they are needed, at most once, while the point-to-point channel is open.
     pub fn open(
         &mut self,
         identity: Identity,
@@ -72,9 +72,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Whether this identity is open or was open: then it cannot be opened. Identities come from other members, which are not
-    /// trusted.
+    /// trusted. The point-to-point context tells: it is opened first, and retired first.
     pub fn is_used(&self, identity: Identity) -> bool {
-        names_of(identity).into_iter().any(|name| self.contexts.is_used(name))
+        self.contexts.is_used(ContextName { identity, context_kind: ContextKind::PointToPoint })
     }
 
     /// Which communicator of this process has this identity.

@@ -97,7 +97,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         let channel = self.requests.get(key).and_then(|entry| self.channels.get(entry.channel()))?;
         let (name, is_news) = (channel.name(), reason == Reason::Revoked && !channel.is_revoked());
-        if is_news && name.context_kind == ContextKind::Creation {
+        if is_news && matches!(name.context_kind, ContextKind::Creation | ContextKind::Leaders) {
             self.garbage(from);
             return None;
         }

@@ -480,14 +480,18 @@ fn failures_of_a_decision_count_only_with_the_decision() {
     let announce = |rank| Body::Failures { ranks: [Some(Rank(rank)), None, None, None], decided: true };
     member.on_message(Rank(0), Message { sequence: 0, body: announce(9) }, &mut out);
     member.on_message(Rank(1), Message { sequence: 0, body: announce(0) }, &mut out);
+    // As many failed members as were announced, but others.
     let down = super::Down {
         value: 5,
-        failed: set(&[0]).hash(),
+        failed: set(&[8]).hash(),
         acknowledged: true,
         departed: false,
         crossed: false,
         released: true,
     };
+    member.on_message(Rank(1), Message { sequence: 0, body: Body::Down(down) }, &mut out);
+    assert!(out.outcomes.is_empty(), "the failures that it names were not announced");
+    let down = super::Down { failed: set(&[0]).hash(), ..down };
     member.on_message(Rank(1), Message { sequence: 0, body: Body::Down(down) }, &mut out);
     assert_eq!(out.outcomes[0].failed, set(&[0]));
     assert_eq!(out.sends.iter().map(|send| send.0).collect::<Vec<_>>(), [Rank(3), Rank(3)]);

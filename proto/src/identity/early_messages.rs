@@ -132,7 +132,7 @@ impl<M> EarlyMessages<M> {
 fn is_revocable(context_kind: ContextKind) -> bool {
     match context_kind {
         ContextKind::PointToPoint | ContextKind::Collective => true,
-        ContextKind::Creation | ContextKind::Agreement => false,
+        ContextKind::Creation | ContextKind::Agreement | ContextKind::Leaders => false,
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn a_retired_name_has_its_reason_and_contexts_that_open_late_are_retired_with_their_communicator() {
-        use ContextKind::{Agreement, Collective, Creation, PointToPoint};
+        use ContextKind::{Agreement, Collective, Creation, Leaders, PointToPoint};
         let mut early_messages = EarlyMessages::<()>::new();
         for (number, why) in [(1, Retirement::Closed), (2, Retirement::Revoked), (3, Retirement::NeverOpened)]
         {
@@ -187,7 +187,7 @@ mod tests {
                 assert_eq!(early_messages.retirement(name(number, context_kind)), Some(why));
             }
             let unrevoked = if why == Retirement::Revoked { Retirement::Closed } else { why };
-            for context_kind in [Creation, Agreement] {
+            for context_kind in [Creation, Agreement, Leaders] {
                 assert_eq!(early_messages.retirement(name(number, context_kind)), Some(unrevoked));
             }
         }

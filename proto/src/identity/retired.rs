@@ -45,7 +45,9 @@ impl RetiredNames {
 /// almost all of them: they have the number of the point-to-point context.
 fn number(name: ContextName) -> u64 {
     let is_collective = match name.context_kind {
-        ContextKind::PointToPoint | ContextKind::Creation | ContextKind::Agreement => false,
+        ContextKind::PointToPoint | ContextKind::Creation | ContextKind::Agreement | ContextKind::Leaders => {
+            false
+        }
         ContextKind::Collective => true,
     };
     u64::from(name.identity.number) << 1 | u64::from(is_collective)

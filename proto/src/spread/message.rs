@@ -126,7 +126,8 @@ impl Batch {
         self.failed.last().is_none_or(|last| last.0 < size)
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = Item> + use<> {
+    /// What the message tells.
+    pub fn items(&self) -> impl Iterator<Item = Item> + use<> {
         let revoked = self.revoked.then_some(Item::Revoked);
         revoked.into_iter().chain(self.failed.iter().map(Item::Failed))
     }

@@ -10,11 +10,11 @@
 //! ```
 //!
 //! Ends with 0 if nothing failed, with 10 after a wrong result, with 11 if a process waits for ever, with 12 if the production code
-//! has panicked.
+//! has panicked; with 1 if 100,000 jobs or more have not reached something, and there is no reason for that (`mend_sim::coverage`).
 
 use mend_sim::history::History;
-use mend_sim::recoveries::{Report, report_panics, run, run_all, shorten};
-use mend_sim::{scale, sweep};
+use mend_sim::recoveries::{Report, Tally, report_panics, run, run_all, shorten};
+use mend_sim::{coverage, scale, sweep};
 use std::process::ExitCode;
 
 /// What the command line asks for.
@@ -101,12 +101,34 @@ fn run_many(options: &Options) -> ExitCode {
         run_all(options.from, jobs, |seed| options.history(seed), options.goes_on);
     println!("{tally}");
     let rate = tally.jobs as f64 / started.elapsed().as_secs_f64();
-    println!("{jobs} seeds from {} on: {rate:.0} jobs per second", options.from);
+    let holes = print_unvisited(&tally);
+    println!(
+        "seeds {} to {}: {rate:.0} jobs per second; to go on: --from {}",
+        options.from,
+        options.from + jobs.max(1) - 1,
+        options.from + jobs
+    );
     for (signature, (times, seed, failure)) in &failures {
         println!("{times:>8} jobs, first seed {seed}: {signature}\n{:?}: {}", failure.kind, failure.what);
     }
     let worst = failures.values().map(|(_, _, failure)| failure.kind).min();
-    worst.map_or(ExitCode::SUCCESS, |kind| ExitCode::from(kind.exit_code()))
+    match worst {
+        Some(kind) => ExitCode::from(kind.exit_code()),
+        None if holes > 0 && jobs >= coverage::JOBS_MIN => ExitCode::FAILURE,
+        None => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints what was never reached, and why. Returns how much of it has no reason.
+fn print_unvisited(tally: &Tally) -> usize {
+    println!("never reached:");
+    let unvisited = coverage::unvisited(tally);
+    for (name, reason) in &unvisited {
+        println!("{name:>70}  {}", reason.unwrap_or("NO REASON"));
+    }
+    let holes = unvisited.iter().filter(|(_, reason)| reason.is_none()).count();
+    println!("{} never reached, {holes} of them without a reason", unvisited.len());
+    holes
 }
 
 fn run_sweep(stride: u64) -> ExitCode {

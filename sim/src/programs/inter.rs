@@ -137,6 +137,8 @@ impl<'a> Round<'a> {
             }
         };
         let made = self.checked(2, local, made);
+        let is_revoked = mpi.engine().is_revoked(local).expect("it exists");
+        assert!(!is_revoked || self.revokes == Revokes::Local, "nobody has revoked the local communicator");
         if made.is_err() {
             free(self.process, Some(local));
         }

@@ -22,7 +22,8 @@ pub fn of(history: &Rc<History>) -> Program {
     super::program(move |process| run(process, Rc::clone(&history)))
 }
 
-/// A job has no more rounds than this: then each rank whose planned death has not happened kills itself.
+/// A job has no more rounds than this: then each rank whose planned death has not happened kills itself, unless it is to die in
+/// MPI_Finalize.
 const ROUNDS_MAX: u64 = 40;
 
 /// One rank.

@@ -10,16 +10,13 @@
 //! Each kind of receive has its own communicator, so that the plan determines which messages a receive may match.
 
 use crate::Process;
-use crate::launcher::SimRuntime;
 use crate::oracle::{EndedBuffers, assert_content, assert_status, content, overwrite, poisoned};
-use crate::process::Transports;
+use crate::process::SimOperation;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{CommKey, Detail, ErrorClass, Operation, SendMode, Status};
+use mend_mpi::{CommKey, Detail, ErrorClass, SendMode, Status};
 use mend_transport::Buffer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-type SimOperation = Operation<Transports, SimRuntime>;
 
 /// One message of the plan.
 #[derive(Clone, Copy, Debug)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What must be the same at all living members: the results of agreements, shrinks and creations of communicators.
 
+use crate::rank_set::RankSet;
 use mend_base::Identity;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -22,8 +23,32 @@ pub type Call = (Identity, u64);
 /// A created communicator: its identity, and the ranks of its members in WORLD.
 pub type Made = (Identity, Vec<u32>);
 
-/// What the call returned, by rank in WORLD.
-type Returned<T> = BTreeMap<u32, T>;
+/// What the call returned: each different result, and the ranks of WORLD that got it. There are few, however many ranks.
+#[derive(Debug)]
+struct Returned<T>(Vec<(T, Vec<u32>)>);
+
+impl<T> Default for Returned<T> {
+    fn default() -> Self {
+        Returned(vec![])
+    }
+}
+
+impl<T: PartialEq + Debug> Returned<T> {
+    /// A rank returns a result, which `contradicts` says of no other result and one of the ranks that got it.
+    fn add(&mut self, rank: u32, result: T, contradicts: impl Fn(&T, &T, u32) -> bool) -> Result<(), String> {
+        let others = self.0.iter().filter(|(other, _)| *other != result);
+        for (before, ranks) in others {
+            if let Some(other) = ranks.iter().find(|other| contradicts(&result, before, **other)) {
+                return Err(format!("rank {rank} got {result:?}, and rank {other} got {before:?}"));
+            }
+        }
+        match self.0.iter_mut().find(|(other, _)| *other == result) {
+            Some((_, ranks)) => ranks.push(rank),
+            None => self.0.push((result, vec![rank])),
+        }
+        Ok(())
+    }
+}
 
 #[derive(Debug, Default)]
 struct Agreement {
@@ -57,7 +82,7 @@ impl Repairs {
         if of_all & !flag != 0 {
             return Err(format!("rank {rank} got {flag:x}, and all contributions are {of_all:x}"));
         }
-        returned(&mut agreement.returned, rank, result, |other| uniform || lives(other))
+        agreement.returned.add(rank, result, |_, _, other| uniform || lives(other))
     }
 
     /// A rank returns from an agreement on the failed members. Row AG15.
@@ -68,7 +93,7 @@ impl Repairs {
         group: Vec<u32>,
         is_bound: impl Fn(u32) -> bool,
     ) -> Result<(), String> {
-        returned(self.groups.entry(call).or_default(), rank, group, is_bound)
+        self.groups.entry(call).or_default().add(rank, group, |_, _, other| is_bound(other))
     }
 
     /// A rank returns from the creation of a communicator: what was created, or `None` after an error. Once a member, living or dead, has
@@ -80,23 +105,16 @@ impl Repairs {
         made: Option<Made>,
         lives: impl Fn(u32) -> bool,
     ) -> Result<(), String> {
-        let all = self.created.entry(call).or_default();
-        for (&other, before) in &*all {
-            let differs = match (before, &made) {
-                (Some((identity, members)), Some((mine, others))) => {
-                    let is_same_part = members.iter().any(|member| others.contains(member));
-                    is_same_part && (identity, members) != (mine, others)
-                }
-                (Some(_), None) => true,
-                (None, Some(_)) => lives(other),
-                (None, None) => false,
-            };
-            if differs {
-                return Err(format!("rank {rank} got {made:?}, and rank {other} got {before:?}"));
-            }
-        }
-        all.insert(rank, made);
-        Ok(())
+        let mine = made.as_ref().map(|(_, members)| RankSet::from_iter(members.iter().copied()));
+        let is_same_part = |members: &[u32]| {
+            mine.as_ref().is_some_and(|mine| members.iter().any(|member| mine.contains(*member)))
+        };
+        let contradicts = |made: &Option<Made>, before: &Option<Made>, other| match (before, made) {
+            (Some((_, members)), Some(_)) => is_same_part(members),
+            (Some(_), None) => true,
+            (None, _) => lives(other),
+        };
+        self.created.entry(call).or_default().add(rank, made, contradicts)
     }
 
     /// A rank returns from a shrink, with this communicator. Rows SH1 to SH4.
@@ -107,7 +125,7 @@ impl Repairs {
         made: Made,
         lives: impl Fn(u32) -> bool,
     ) -> Result<(), String> {
-        returned(self.shrunk.entry(call).or_default(), rank, made, lives)
+        self.shrunk.entry(call).or_default().add(rank, made, |_, _, other| lives(other))
     }
 
     /// A process revokes a communicator.
@@ -119,21 +137,6 @@ impl Repairs {
     pub fn is_revoked(&self, identity: Identity) -> bool {
         self.revoked.contains(&identity)
     }
-}
-
-/// A rank returns a result, which must be that of all others that are bound by it.
-fn returned<T: PartialEq + Debug>(
-    all: &mut Returned<T>,
-    rank: u32,
-    result: T,
-    is_bound: impl Fn(u32) -> bool,
-) -> Result<(), String> {
-    if let Some((other, before)) = all.iter().find(|(other, before)| is_bound(**other) && **before != result)
-    {
-        return Err(format!("rank {rank} got {result:?}, and rank {other} got {before:?}"));
-    }
-    all.insert(rank, result);
-    Ok(())
 }
 
 #[cfg(test)]

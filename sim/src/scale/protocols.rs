@@ -5,7 +5,7 @@ use super::cost::Cost;
 use super::execution::{Execution, Member, Sends, Totals};
 use mend_base::{Duration, Instant, Rank, Wire, Writer};
 use mend_proto::agreement::{self, Agreement, Contribution, Decision, Op};
-use mend_proto::detector::{self, Config, Detector, Lease, Outcome};
+use mend_proto::detector::{self, Config, Detector, Lease, Outcome, Presence};
 use mend_proto::protocol::{Output, Protocol};
 use mend_proto::ranks::SetHash;
 use mend_proto::spread::{self, Item, Spread};
@@ -260,7 +260,7 @@ impl Member for Observing {
 /// Messages that count are the news; the others are those of the ring in one period before the death.
 fn detect(n: u32, cost: Cost) -> Result<Totals, String> {
     let member = |me| Observing {
-        detector: Detector::new(Instant(0), me, n, RING),
+        detector: Detector::new(Instant(0), me, n, RING, Presence::new(Instant(0))),
         spread: Spread::new(me, n),
         out: Output::new(),
         news: Output::new(),

@@ -167,7 +167,7 @@ pub fn page(rows: &[Row], cost: Cost) -> String {
 }
 
 const HEAD: &str = "<!-- SPDX-License-Identifier: Apache-2.0 OR MIT -->
-<!-- Written by `cargo sim scale --write docs/dev`. -->
+<!-- Written by `cargo xtask scale --write docs/dev`. -->
 # How recovery grows
 
 Each protocol is executed alone, with the production state machine of every rank, and its messages are counted. The counts must be

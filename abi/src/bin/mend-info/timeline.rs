@@ -169,7 +169,11 @@ impl Rank {
                 continue;
             }
             drawn_to = (end.max(x + WIDTH_LEAST), color);
-            let error = if call.class == 0 { String::new() } else { format!(", error class {}", call.class) };
+            let error = match call.class {
+                0 => String::new(),
+                LEFT_BY_HANDLER => ", left by its error handler".to_owned(),
+                class => format!(", error class {class}"),
+            };
             _ = writeln!(
                 text,
                 "<rect x=\"{x:.2}\" y=\"{y}\" width=\"{:.2}\" height=\"20\" fill=\"{color}\"><title>{} {:.1} us{error}</title></rect>",
@@ -246,6 +250,8 @@ const MAGIC: &[u8] = b"MENDTRC1";
 const HEAD_BYTES: usize = 128;
 const RECORD_BYTES: usize = 48;
 const NAME_BYTES: usize = 24;
+/// As the class of a call that has not returned although the thread has called again.
+const LEFT_BY_HANDLER: u32 = u32::MAX;
 /// A file that says more is damaged.
 const RANKS_MAX: u32 = 1 << 16;
 /// Among so many ranks a file is looked for if rank 0 has none.
@@ -284,13 +290,17 @@ mod tests {
 
     #[test]
     fn a_rank_that_died_in_a_call_is_drawn_with_its_calls_and_its_end() {
-        let calls =
-            [(2_000_000, 3_000_000, 0, 1, "MPI_Barrier"), (4_000_000, 4_500_000, 75, 3, "MPIX_Comm_agree")];
+        let calls = [
+            (2_000_000, 3_000_000, 0, 1, "MPI_Barrier"),
+            (3_500_000, 3_750_000, u32::MAX, 0, "MPI_Send"),
+            (4_000_000, 4_500_000, 75, 3, "MPIX_Comm_agree"),
+        ];
         let (rank, ranks) = Rank::parse(&file(0, "MPI_Recv", &calls)).unwrap();
-        assert_eq!((rank.number, ranks, rank.calls.len(), rank.end), (1, 2, 2, None));
+        assert_eq!((rank.number, ranks, rank.calls.len(), rank.end), (1, 2, 3, None));
         let drawing = Trace { ranks: vec![rank] }.draw();
         for words in [
             "MPI_Barrier 1000.0 us<",
+            "MPI_Send 250.0 us, left by its error handler",
             "MPIX_Comm_agree 500.0 us, error class 75",
             "ended in MPI_Recv",
             "4.000 ms",

@@ -27,6 +27,11 @@ struct Job {
 
 impl Job {
     fn new(size: u32) -> Job {
+        Job::with_late(size, 0)
+    }
+
+    /// The last `late` processes have not called MPI_Init yet.
+    fn with_late(size: u32, late: usize) -> Job {
         let job = ScriptedJob::default();
         let mut processes: Vec<_> = (0..size).map(|me| job.process(me, size)).collect();
         for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
@@ -34,8 +39,8 @@ impl Job {
                 job.give_contact(me, other);
             }
         }
-        for process in &mut processes {
-            process.detect_failures(CONFIG).expect("there is memory");
+        for process in &mut processes[..size as usize - late] {
+            process.detect_failures(Instant(1), CONFIG).expect("there is memory");
         }
         Job { job, processes, now: Instant(1) }
     }
@@ -59,9 +64,10 @@ impl Job {
 
 #[test]
 fn the_ring_starts_when_all_ranks_have_called_init_and_doubts_nobody_who_lives() {
-    let mut job = Job::new(4);
+    let mut job = Job::with_late(4, 1);
     job.run(ms(1_000), &[0, 1, 2]);
     assert!((0..3).all(|at| !job.processes[at].detects_failures() && job.failed(at).is_empty()));
+    job.processes[3].detect_failures(job.now, CONFIG).expect("there is memory");
     job.run(ms(2_000), &[0, 1, 2, 3]);
     assert!((0..4).all(|at| job.processes[at].detects_failures() && job.failed(at).is_empty()));
     assert!(job.job.asked().is_empty(), "nobody is suspected");
@@ -106,9 +112,9 @@ fn ranks_that_die_together_are_all_found() {
 fn a_rank_that_was_stopped_beyond_its_lease_fences_itself_first_and_one_stopped_for_less_goes_on() {
     let mut job = Job::new(3);
     job.run(ms(100), &[0, 1, 2]);
-    job.run(ms(150), &[0, 2]);
+    job.run(ms(120), &[0, 2]);
     job.run(ms(100), &[0, 1, 2]);
-    assert!((0..3).all(|at| job.failed(at).is_empty()), "150 ms are less than the lease");
+    assert!((0..3).all(|at| job.failed(at).is_empty()), "120 ms are less than the lease without the margin");
     assert!(!job.processes[1].has_job_notices());
     job.run(ms(400), &[0, 2]);
     assert_eq!((job.failed(0), job.failed(2)), (vec![Rank(1)], vec![Rank(1)]));
@@ -117,6 +123,33 @@ fn a_rank_that_was_stopped_beyond_its_lease_fences_itself_first_and_one_stopped_
     assert_eq!(job.processes[1].next_job_notice(), Some(JobNotice::Fenced));
     for _ in 0..10 {
         assert_eq!(job.processes[1].progress(job.now), 1, "it does nothing any more");
+        assert!(!job.processes[1].finish(), "nor does it leave as if it had finalized");
+    }
+}
+
+#[test]
+fn a_rank_that_stops_between_init_and_its_first_progress_for_longer_than_a_lease_fences_itself() {
+    let mut job = Job::new(3);
+    job.now = job.now + ms(201);
+    job.processes[1].progress(job.now);
+    assert_eq!(job.processes[1].next_job_notice(), Some(JobNotice::Fenced));
+}
+
+/// The queue to the observer is full when the rank leaves, and the launcher says nothing of that.
+#[test]
+fn a_rank_that_finalizes_while_an_observer_is_stopped_is_not_taken_for_dead() {
+    let mut job = Job::new(4);
+    job.run(ms(100), &[0, 1, 2, 3]);
+    job.run(ms(100), &[0, 2, 3]);
+    assert!(!job.processes[2].finish(), "rank 1 has to hear of it");
+    let mut has_left = false;
+    for _ in 0..1_000 {
+        job.run(ms(1), if has_left { &[0, 1, 3] } else { &[0, 1, 2, 3] });
+        has_left = has_left || job.processes[2].finish();
+    }
+    assert!(has_left);
+    for at in [0, 1, 3] {
+        assert!(job.failed(at).is_empty() && !job.processes[at].has_job_notices(), "{at}");
     }
 }
 

@@ -208,6 +208,23 @@ fn an_inquiry_about_a_communicator_that_is_freed_or_never_created_is_answered() 
     }
 }
 
+/// The revocation itself ends the receive that asks.
+#[test]
+fn what_is_stored_about_operations_goes_with_the_revocation() {
+    let mut cluster = Cluster::new(3, 6);
+    let on = known(&mut cluster);
+    let of = begin(&mut cluster, &on, 1..2);
+    let posted = receive(&mut cluster, &on, of);
+    cluster.nodes[1].end(2, End::Failed);
+    cluster.settle();
+    assert_eq!(cluster.nodes[0].ob1.open_counts().about_operations, 1);
+    cluster.nodes[0].ob1.revoke(on[0]);
+    assert_nothing_left(&cluster, 0..1);
+    cluster.nodes[1].ob1.revoke(on[1]);
+    assert_eq!(cluster.poll(1, posted), State::Done(Err(Error::Revoked)));
+    cluster.assert_clean();
+}
+
 // Row CO12
 #[test]
 fn a_failure_ends_no_operation_that_does_not_need_the_dead_and_no_message_of_the_program() {

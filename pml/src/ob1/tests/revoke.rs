@@ -587,15 +587,16 @@ fn a_creation_context_goes_on_beside_revoked_ones_and_without_its_dead_members()
 
 #[test]
 fn messages_for_a_creation_context_wait_for_it_and_are_refused_when_the_communicator_is_freed() {
-    for opens in [true, false] {
+    let kinds = [ContextKind::Creation, ContextKind::Leaders];
+    for (opens, kind) in [true, false].into_iter().flat_map(|opens| kinds.map(|kind| (opens, kind))) {
         let mut cluster = Cluster::new(2, 13);
         let user = known(&mut cluster);
-        let creation = cluster.open_at(0, 1, ContextKind::Creation);
+        let creation = cluster.open_at(0, 1, kind);
         let sent = cluster.send_as(0, creation, 1, 1, b"x", SendMode::Synchronous);
         cluster.settle();
         assert_eq!(cluster.nodes[1].ob1.open_counts().early, 1);
         if opens {
-            let late = cluster.open_at(1, 1, ContextKind::Creation);
+            let late = cluster.open_at(1, 1, kind);
             assert!(matches!(cluster.receive(1, late, rank(0), tag(1), 8).0, Started::Done(_)));
             cluster.nodes[1].ob1.close(late);
         }

@@ -4,8 +4,8 @@
 //! latest when the other members finalize.
 
 use super::Participant;
-use super::named::SimOperation;
 use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
+use crate::process::SimOperation;
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_mpi::{CommKey, Detail, Error};
 use mend_transport::Buffer;

@@ -3,16 +3,13 @@
 //! that it had sent completely. All other operations with a dead rank end with PROC_FAILED.
 
 use super::Participant;
-use crate::launcher::SimRuntime;
 use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
-use crate::process::Transports;
+use crate::process::SimOperation;
 use crate::record::Event;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{CommKey, Detail, Error, ErrorClass, Operation, SendMode, Status};
+use mend_mpi::{CommKey, Detail, Error, ErrorClass, SendMode, Status};
 use mend_transport::Buffer;
 use std::sync::Arc;
-
-pub(super) type SimOperation = Operation<Transports, SimRuntime>;
 
 /// One message of a plan. Ranks are those of WORLD.
 #[derive(Clone, Copy, Debug)]

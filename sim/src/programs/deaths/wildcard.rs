@@ -3,8 +3,9 @@
 //! When all messages of living ranks have arrived, the receives that are still posted are cancelled.
 
 use super::Participant;
-use super::named::{Message, SimOperation};
+use super::named::Message;
 use crate::oracle::{assert_status, content, poisoned};
+use crate::process::SimOperation;
 use crate::record::Event;
 use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_mpi::{Detail, Error, ErrorClass, Status};

@@ -4,10 +4,10 @@
 
 use super::{ROUNDS_MAX, Survivor};
 use crate::history::{Repair, Round};
-use crate::launcher::SimRuntime;
-use crate::process::Transports;
+use crate::process::SimOperation;
+use crate::rank_set::RankSet;
 use mend_base::Rank;
-use mend_mpi::{CommKey, Error, Hints, Operation, Status};
+use mend_mpi::{CommKey, Error, Hints, Status};
 use mend_transport::Buffer;
 use std::sync::{Arc, OnceLock};
 
@@ -16,13 +16,13 @@ const WENT_WELL: u32 = 1;
 /// Of a flag: for this member the job may end.
 const MAY_END: u32 = 2;
 
-type SimOperation = Operation<Transports, SimRuntime>;
-
 /// An agreement that runs.
 struct Agreeing {
     call: crate::record::repairs::Call,
     flag: Arc<Buffer>,
     operation: SimOperation,
+    /// This member knew of a failure that it had not acknowledged: the result must be an error.
+    must_fail: bool,
 }
 
 /// The hints of the communicator in a round.
@@ -69,7 +69,7 @@ impl Survivor {
             self.shrink(repair).await;
         }
         let is_overdue = self.history.waits_for_deaths && self.round >= ROUNDS_MAX;
-        if !is_last && is_overdue && self.process.victims().contains(&self.process.rank) {
+        if !is_last && is_overdue && self.process.victims_before_finalize().contains(&self.process.rank) {
             self.process.die().await;
         }
         is_last
@@ -77,7 +77,8 @@ impl Survivor {
 
     /// The flag of this member. A random bit shows that the contribution counts.
     fn contribution(&self, went_well: bool) -> u32 {
-        let all_deaths = self.process.victims().iter().all(|rank| self.process.death_has_begun(*rank));
+        let victims = self.process.victims_before_finalize();
+        let all_deaths = victims.iter().all(|rank| self.process.death_has_begun(*rank));
         let enough = self.process.calls() >= self.history.calls_min;
         let may_end = (all_deaths || !self.history.waits_for_deaths) && enough;
         let bit = 2 + self.process.below(30);
@@ -96,15 +97,20 @@ impl Survivor {
         let call = self.next_number(self.comm);
         self.process.record.borrow_mut().repairs.contribute(call, self.process.number, flag);
         let flag = Buffer::from_bytes(&flag.to_le_bytes());
+        let known = self.failed.get(&self.identity(self.comm)).map_or(0, Vec::len);
+        let acknowledged =
+            self.process.mpi.engine().acknowledged(self.comm).expect("the communicator exists");
+        let must_fail = acknowledged.len() < known;
         self.call("MPIX_Comm_iagree");
         let operation = self.process.mpi.agree(self.comm, &flag);
-        Agreeing { call, flag, operation }
+        Agreeing { call, flag, operation, must_fail }
     }
 
     async fn end_agreement(&mut self, agreeing: Agreeing, uniform: bool) -> (u32, Result<Status, Error>) {
-        let Agreeing { call, flag, operation } = agreeing;
+        let Agreeing { call, flag, operation, must_fail } = agreeing;
         let comm = self.comm;
         let result = operation.await;
+        assert!(!must_fail || result.is_err(), "Row AG2: a known failure was not acknowledged");
         if let Err(error) = result {
             // Row AG5. An agreement is never interrupted by a revocation (Row AG6).
             assert_ne!(error.detail, mend_mpi::Detail::Revoked, "an agreement is not revoked");
@@ -130,8 +136,9 @@ impl Survivor {
         result.expect("no failure is an error of this call");
         let group: Vec<u32> = into.get().expect("it has ended").iter().map(|peer| peer.number()).collect();
         let members = self.members(self.comm);
+        let agreed_on: RankSet = group.iter().copied().collect();
         for rank in known {
-            assert!(group.contains(&members[rank.index()]), "rank {} was known to have failed", rank.0);
+            assert!(agreed_on.contains(members[rank.index()]), "rank {} was known to have failed", rank.0);
         }
         let lives = |rank| !self.process.death_has_begun(Rank(rank));
         assert!(
@@ -190,15 +197,16 @@ impl Survivor {
         let made = made.unwrap_or_else(|error| panic!("Row SH1: a shrink failed: {error}"));
         let made = made.expect("each caller is a member");
         let group = self.members(made);
+        let is_in: RankSet = group.iter().copied().collect();
         let lives = |rank: u32| !self.process.death_has_begun(Rank(rank));
         for &rank in members.iter().filter(|rank| lives(**rank)) {
-            assert!(group.contains(&rank), "rank {rank} lives, and the members after a shrink are {group:?}");
+            assert!(is_in.contains(rank), "rank {rank} lives, and the members after a shrink are {group:?}");
         }
         for rank in known {
             let failed = members[rank.index()];
-            assert!(!group.contains(&failed), "rank {failed} was known to have failed: {group:?}");
+            assert!(!is_in.contains(failed), "rank {failed} was known to have failed: {group:?}");
         }
-        let in_order: Vec<u32> = members.iter().copied().filter(|rank| group.contains(rank)).collect();
+        let in_order: Vec<u32> = members.iter().copied().filter(|rank| is_in.contains(*rank)).collect();
         assert_eq!(in_order, group, "Row SH3: the order of ranks");
         let result = (self.identity(made), group);
         let mut record = self.process.record.borrow_mut();

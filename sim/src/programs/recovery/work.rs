@@ -3,12 +3,11 @@
 
 use super::Survivor;
 use crate::history::{Creation, Step, Use, WaitMode};
-use crate::launcher::SimRuntime;
 use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned};
-use crate::process::Transports;
+use crate::process::SimOperation;
 use crate::programs::collectives;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{CommKey, Detail, Error, ErrorRange, Operation};
+use mend_mpi::{CommKey, Detail, Error, ErrorRange};
 use mend_transport::Buffer;
 
 /// The last 16 bits of the number of a step.
@@ -256,6 +255,10 @@ impl Survivor {
                 self.call("MPI_Barrier");
                 self.process.mpi.barrier(child).await.map_err(|error| Failure::Of(child, error))?;
             }
+            // A member that failed in the ring during MPI_Comm_idup has the communicator, but revokes it instead: so it is not freed before.
+            Use::RingFreed | Use::Disconnect if creation == Creation::Idup => {
+                self.ring(child, number, 100).await.map_err(|error| Failure::Of(child, error))?;
+            }
             Use::RingFreed => return self.ring_on_freed(child, number, false).await,
             Use::Disconnect => return self.ring_on_freed(child, number, true).await,
             Use::DupAndRing => {
@@ -408,8 +411,6 @@ enum Failure {
     /// An operation on a communicator that was freed meanwhile; the error is explained.
     Explained,
 }
-
-type SimOperation = Operation<Transports, SimRuntime>;
 
 /// Messages of different steps have different tags, so that those of a failed step match no later receive.
 fn tag(number: u64) -> Tag {

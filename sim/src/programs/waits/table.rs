@@ -3,14 +3,11 @@
 //! results are compared with those that rows WT1 to WT9 require.
 
 use super::{ANY, DATA, NEVER, OWN, Roles};
-use crate::launcher::SimRuntime;
 use crate::oracle::poisoned;
-use crate::process::Transports;
+use crate::process::SimOperation;
 use mend_base::{Source, TagSelector};
-use mend_mpi::{CompletionReport, ErrorClass, Found, Operation, WaitMode};
+use mend_mpi::{CompletionReport, ErrorClass, Found, WaitMode};
 use mend_transport::Buffer;
-
-type SimOperation = Operation<Transports, SimRuntime>;
 
 /// The state of a request when the call begins.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

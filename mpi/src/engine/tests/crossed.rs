@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Contributions in absentia of a process that has agreements of its own.
+
+use crate::scripted::{Process, ScriptedJob};
+use crate::{CommKey, CommunicatorCreation, Detail, Error, Request, Started, State};
+use mend_base::Instant;
+use mend_transport::{Buffer, UserMemory};
+
+const ALL: [usize; 3] = [0, 1, 2];
+
+fn job() -> Vec<Process> {
+    let job = ScriptedJob::default();
+    let mut processes: Vec<_> = (0..3).map(|me| job.process(me, 3)).collect();
+    for (me, other) in [(0, 1), (0, 2), (1, 0), (1, 2), (2, 0), (2, 1)] {
+        job.give_contact(me, other);
+    }
+    progress(&mut processes, &ALL);
+    processes
+}
+
+fn progress(processes: &mut [Process], runs: &[usize]) {
+    for _ in 0..20 {
+        runs.iter().for_each(|&at| _ = processes[at].progress(Instant(1)));
+    }
+}
+
+/// All processes, in the order of these keys.
+fn ordered(processes: &mut [Process], keys: [i32; 3]) -> Vec<CommKey> {
+    let start = |(process, key): (&mut Process, i32)| {
+        let world = process.comm_world();
+        match process.split(world, Some(0), key).expect("right arguments") {
+            Started::Running(request) => CommunicatorCreation::new(request),
+            Started::Done(status) => panic!("it is over: {status:?}"),
+        }
+    };
+    let started: Vec<_> = processes.iter_mut().zip(keys).map(start).collect();
+    progress(processes, &ALL);
+    let made = |(mut creation, process): (CommunicatorCreation, &mut Process)| {
+        creation.poll(process).expect("it is over").expect("no error").expect("a member")
+    };
+    started.into_iter().zip(processes).map(made).collect()
+}
+
+fn agree(process: &mut Process, comm: CommKey) -> Request {
+    let flag = Buffer::from_bytes(&7u32.to_le_bytes());
+    process.agree(comm, UserMemory::of_buffer(&flag)).expect("right arguments")
+}
+
+/// A look at a call that waits for this request alone, in a process of one thread.
+fn look(process: &mut Process, request: Request) {
+    process.begin_look();
+    let is_waiting = !matches!(process.poll(request), State::Done(_));
+    process.end_look(is_waiting, Instant(1), || Some(1));
+}
+
+fn is_crossed(process: &Process, request: Request) -> bool {
+    matches!(process.poll(request), State::Done(Err(Error { detail: Detail::Crossed(_), .. })))
+}
+
+/// Rank 2 hears in one batch that its agreement on A was crossed with the next one on B, and the decision of its own on B: in this order.
+// Row AG16
+#[test]
+fn a_contribution_in_absentia_waits_for_a_decision_that_has_come_and_is_not_applied() {
+    let mut processes = job();
+    let (a, b) = (ordered(&mut processes, [0, 1, 2]), ordered(&mut processes, [1, 0, 2]));
+    let (on_a, on_b) = (agree(&mut processes[2], a[2]), agree(&mut processes[2], b[2]));
+    let [zero, one] = [0, 1].map(|at| agree(&mut processes[at], b[at]));
+    progress(&mut processes, &[0, 1]);
+    assert!(
+        [(0, zero), (1, one)].iter().all(|&(at, own)| matches!(processes[at].poll(own), State::Done(Ok(_))))
+    );
+    // Rank 0, the root of A, waits there, and rank 1, the root of B, on B. Rank 2 does nothing meanwhile.
+    let waits = [agree(&mut processes[0], a[0]), agree(&mut processes[1], b[1])];
+    for _ in 0..8 {
+        (0..2).for_each(|at| look(&mut processes[at], waits[at]));
+        progress(&mut processes, &[0, 1]);
+    }
+    assert!(is_crossed(&processes[0], waits[0]), "its root decides A");
+    let woken = processes[2].wake_ups.notify_all_count();
+    progress(&mut processes, &ALL);
+    assert_ne!(
+        processes[2].wake_ups.notify_all_count(),
+        woken,
+        "a thread may wait for more requests than it has noted"
+    );
+    assert!(is_crossed(&processes[1], waits[1]));
+    assert!(is_crossed(&processes[2], on_a), "{:?}", processes[2].poll(on_a));
+    assert!(matches!(processes[2].poll(on_b), State::Done(Ok(_))), "{:?}", processes[2].poll(on_b));
+    // The programs of those that contributed in absentia get the answer of the crossed agreement, and the communicator goes on.
+    for at in [0, 2] {
+        let answered = agree(&mut processes[at], b[at]);
+        assert!(is_crossed(&processes[at], answered), "{at}");
+    }
+    let last = [0, 1, 2].map(|at| agree(&mut processes[at], b[at]));
+    progress(&mut processes, &ALL);
+    assert!(ALL.iter().all(|&at| matches!(processes[at].poll(last[at]), State::Done(Ok(_)))));
+}
