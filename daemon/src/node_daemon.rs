@@ -115,6 +115,8 @@ pub enum ProcessEnd {
 struct Question {
     from: u32,
     about: u32,
+    /// The two must be able to reach each other, and cannot.
+    is_needed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -283,8 +285,9 @@ impl NodeDaemon {
     }
 
     /// What polling the life word and the process of `rank` has shown.
-    pub fn on_examined(&mut self, rank: u32, condition: Condition) {
-        let Question { from, about } = self.examined.pop_front().expect("each Examine is answered once");
+    pub fn on_examined(&mut self, rank: u32, condition: Condition, now: Instant) {
+        let Question { from, about, is_needed } =
+            self.examined.pop_front().expect("each Examine is answered once");
         assert_eq!(about, rank, "effects are performed in order");
         match condition {
             Condition::Ended => self.read_messages(rank, FoundBy::Question(from)),
@@ -292,7 +295,10 @@ impl NodeDaemon {
                 self.read_messages(rank, FoundBy::DyingMark);
                 self.read_messages(rank, FoundBy::Question(from));
             }
-            Condition::Alive if self.ranks.get(rank).is_open() => self.notifier.alive(from, rank),
+            Condition::Alive if self.is_open(rank) && is_needed && self.is_open(from) => {
+                self.on_needed(from, rank, now);
+            }
+            Condition::Alive if self.is_open(rank) => self.notifier.alive(from, rank),
             // The process lives, but has left MPI, or has failed and goes on without MPI.
             Condition::Alive => self.notifier.again(from, rank),
         }
@@ -407,31 +413,30 @@ impl NodeDaemon {
         }
     }
 
-    /// A rank that writes garbage is fenced, and so is one of two that must reach each other and cannot; for any other cause the rank is
-    /// examined.
+    /// A rank that writes garbage is fenced; for any other cause it is examined.
     fn on_question(&mut self, from: u32, about: u32, cause: Cause, now: Instant) {
-        match cause {
-            Cause::Garbage => {
-                self.fail(about, FoundBy::Garbage(Some(from)), now);
-                self.notifier.again(from, about);
-            }
-            Cause::Refused => self.on_needed(from, about, now),
-            _ => {
-                self.examined.push_back(Question { from, about });
-                self.effects.push_back(Effect::Examine(about));
-            }
+        if cause == Cause::Garbage {
+            self.fail(about, FoundBy::Garbage(Some(from)), now);
+            self.notifier.again(from, about);
+        } else {
+            self.examine(Question { from, about, is_needed: cause == Cause::Refused });
         }
     }
 
-    /// A message of a protocol among members is lost between these two, which cannot connect: one of them is fenced. Protocols need that
-    /// what one member sends arrives, or one of the two has failed, in the view of all.
+    fn examine(&mut self, question: Question) {
+        self.effects.push_back(Effect::Examine(question.about));
+        self.examined.push_back(question);
+    }
+
+    /// A message of a protocol among members is lost between these two, which cannot connect and are alive: one of them is fenced, after
+    /// it was examined. Protocols need that what one member sends arrives, or one of the two has failed, in the view of all.
     fn on_needed(&mut self, from: u32, about: u32, now: Instant) {
-        if self.ranks.get(about).is_open() {
-            let ended = self.notifier.at_fault(from, about);
-            let other = if ended == from { about } else { from };
-            self.fail(ended, FoundBy::Unreachable(other), now);
+        if self.notifier.at_fault(from, about) == about {
+            self.fail(about, FoundBy::Unreachable(from), now);
+            self.notifier.again(from, about);
+        } else {
+            self.examine(Question { from: about, about: from, is_needed: true });
         }
-        self.notifier.again(from, about);
     }
 
     fn on_finalize(&mut self, rank: u32) -> bool {
@@ -509,6 +514,7 @@ impl NodeDaemon {
 #[cfg(test)]
 mod tests {
     use super::{Effect, NodeDaemon, ProcessEnd};
+    use crate::Condition;
     use crate::ending::Ending;
     use crate::exit_policy::{ENDING_TIME_LIMIT, Rules};
     use mend_base::{Identity, Instant, Job, Peer};
@@ -568,20 +574,32 @@ mod tests {
     }
 
     #[test]
-    fn of_two_ranks_that_cannot_connect_one_is_killed_when_a_protocol_needs_both() {
-        let mut daemon = daemon();
-        let peer = |rank| Peer::new(JOB, rank);
-        say(&mut daemon, 0, RankMessage::Refuse(peer(1), Cause::NoMemory));
-        assert_eq!(killed(&mut daemon), []);
-        say(&mut daemon, 1, RankMessage::Ask(peer(0), Cause::Refused));
-        say(&mut daemon, 0, RankMessage::Ask(peer(1), Cause::Refused));
-        assert_eq!(killed(&mut daemon), [0]);
-        for rank in [1, 2] {
-            let notices: Vec<_> = core::iter::from_fn(|| next_notice(&mut daemon, rank)).collect();
-            assert!(
-                matches!(notices.last(), Some(DaemonMessage::Failed(failed)) if *failed == peer(0)),
-                "{notices:?}"
-            );
+    fn of_two_ranks_that_cannot_connect_one_that_lives_is_killed_when_a_protocol_needs_both() {
+        for (condition, expected) in [(Condition::Alive, vec![0]), (Condition::Dying, vec![])] {
+            let mut daemon = daemon();
+            let peer = |rank| Peer::new(JOB, rank);
+            say(&mut daemon, 0, RankMessage::Refuse(peer(1), Cause::NoMemory));
+            assert_eq!(killed(&mut daemon), []);
+            say(&mut daemon, 1, RankMessage::Ask(peer(0), Cause::Refused));
+            say(&mut daemon, 0, RankMessage::Ask(peer(1), Cause::Refused));
+            let mut killed = Vec::new();
+            while let Some(effect) = daemon.next_effect() {
+                match effect {
+                    Effect::Examine(0) => daemon.on_examined(0, condition, NOW),
+                    Effect::Examine(rank) => daemon.on_examined(rank, Condition::Alive, NOW),
+                    Effect::ReadMessages(rank) => daemon.on_messages_read(rank, NOW),
+                    Effect::Kill(rank) => killed.push(rank),
+                    _ => {}
+                }
+            }
+            assert_eq!(killed, expected, "a rank that writes its core is not killed");
+            for rank in [1, 2] {
+                let notices: Vec<_> = core::iter::from_fn(|| next_notice(&mut daemon, rank)).collect();
+                assert!(
+                    matches!(notices.last(), Some(DaemonMessage::Failed(failed)) if *failed == peer(0)),
+                    "{notices:?}"
+                );
+            }
         }
     }
 
@@ -591,8 +609,13 @@ mod tests {
         say(&mut daemon, 0, RankMessage::Finalize);
         assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
         say(&mut daemon, 1, RankMessage::Ask(Peer::new(JOB, 0), Cause::Refused));
+        while let Some(effect) = daemon.next_effect() {
+            assert!(!matches!(effect, Effect::Kill(_)), "{effect:?}");
+            if let Effect::Examine(rank) = effect {
+                daemon.on_examined(rank, Condition::Alive, NOW);
+            }
+        }
         assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
-        assert_eq!(killed(&mut daemon), []);
     }
 
     fn examined(daemon: &mut NodeDaemon) -> Vec<u32> {

@@ -181,15 +181,16 @@ impl Notifier {
     }
 
     /// Which rank of a refused pair is at fault, by all that is known: the one that could not be connected with more ranks; of two alike the
-    /// one that reported the refusal, since most often it has no memory or no descriptor left. If no rank has reported one, it is `rank`,
-    /// which asks although it must have reported first.
+    /// one that reported the refusal, since most often it has no memory or no descriptor left. Whatever the order of
+    /// the arguments.
     pub(crate) fn at_fault(&self, rank: u32, other: u32) -> u32 {
         let refusals = |rank: u32| self.addressees[rank as usize].refusals;
         match (refusals(rank).cmp(&refusals(other)), self.pairs.get(&pair(rank, other))) {
             (Ordering::Greater, _) => rank,
             (Ordering::Less, _) => other,
             (Ordering::Equal, Some(&PairState::Refused { by })) => by,
-            (Ordering::Equal, _) => rank,
+            // No correct rank needs another one that it could not connect with before that is reported.
+            (Ordering::Equal, _) => rank.max(other),
         }
     }
 

@@ -253,7 +253,7 @@ impl Driver<'_> {
                 }
                 Effect::Examine(rank) => {
                     let condition = self.examine(rank);
-                    self.node_daemon.on_examined(rank, condition);
+                    self.node_daemon.on_examined(rank, condition, now());
                 }
                 Effect::ReadMessages(rank) => {
                     if let Some(connection) = self.connections.of_rank(rank) {

@@ -39,14 +39,14 @@ pub enum JobNotice {
 /// The progress of the end of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum EndState {
-    /// The end is not declared.
+    /// The end is not declared, or all that is known is that the peer cannot be reached: it lives.
     NotDeclared {
         /// The runtime was asked about the peer and has not answered.
         query_open: bool,
     },
     /// The end is declared and not published.
     Declared,
-    /// The end is published.
+    /// The end is published, and final.
     Published,
 }
 
@@ -130,10 +130,10 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     pub fn end_state(&self, index: PeerIndex) -> EndState {
         match self.contacts.state(index) {
             Some(Contact::Ended) => EndState::Published,
-            Some(Contact::Severing { .. } | Contact::Drained) => EndState::Declared,
-            None | Some(Contact::Requested | Contact::Connected { .. } | Contact::Unreachable) => {
-                EndState::NotDeclared { query_open: self.contacts.has_open_query(index) }
+            Some(Contact::Severing { .. } | Contact::Drained) if !self.is_declared_unreachable(index) => {
+                EndState::Declared
             }
+            _ => EndState::NotDeclared { query_open: self.contacts.has_open_query(index) },
         }
     }
 
@@ -406,11 +406,20 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         Some(index)
     }
 
+    /// Whether the end that is declared, and not published yet, is that the peer cannot be reached: it lives.
+    fn is_declared_unreachable(&self, index: PeerIndex) -> bool {
+        let mut of_peer = self.declared.iter().filter(|(of, _)| *of == index);
+        of_peer.next_back().is_some_and(|(_, end)| matches!(end, End::Unreachable(_)))
+    }
+
     /// Declares the end of a peer, which is final. Its complete messages are handed up before its end is published (Row PP7).
     fn declare<N: Btl<Endpoint = E>, R: Runtime>(&mut self, peer: Peer, end: End, layers: &mut Layers<N, R>) {
         let index = self.contacts.peer_index(peer);
-        self.contacts.end_query(index);
-        self.to_ask_again.retain(|&again| again != index);
+        // Whether an unreachable peer lives is still to be answered.
+        if !matches!(end, End::Unreachable(_)) {
+            self.contacts.end_query(index);
+            self.to_ask_again.retain(|&again| again != index);
+        }
         match self.contacts.state(index) {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.peer_reports: declaration, severing");

@@ -16,7 +16,6 @@ use mend_base::{Duration, Instant, Job, Peer, Random};
 use mend_daemon::{Condition, Effect, Ending, JobEnd, NodeDaemon, ProcessEnd, Rules};
 use mend_runtime::Notice;
 use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
-use mend_transport::Cause;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -308,15 +307,7 @@ impl Launcher {
         let Some(message) = self.process(rank).unread.pop_front() else { return };
         self.job_oracle.on_rank_message(rank, &message);
         self.notice_oracle.on_rank_message(rank, &message, &self.job_oracle);
-        let needed = match message {
-            RankMessage::Ask(peer, Cause::Refused) if self.job_oracle.is_open(rank) => Some(peer.number()),
-            _ => None,
-        };
         self.daemon.on_rank_message(rank, message, self.now);
-        if let Some(needed) = needed {
-            let ended = [rank, needed].into_iter().find(|rank| !self.daemon.is_open(*rank));
-            self.job_oracle.on_needed((rank, needed), ended);
-        }
     }
 
     fn read_all_messages(&mut self, rank: u32) {
@@ -381,7 +372,10 @@ impl Launcher {
                 Effect::WatchLife(..) | Effect::ForgetLife(_) => {}
                 Effect::Examine(rank) => {
                     let condition = self.condition(rank);
-                    self.daemon.on_examined(rank, condition);
+                    self.daemon.on_examined(rank, condition, self.now);
+                    if condition == Condition::Alive && !self.daemon.is_open(rank) {
+                        self.job_oracle.on_fenced(rank);
+                    }
                 }
                 Effect::ReadMessages(rank) => {
                     self.read_all_messages(rank);

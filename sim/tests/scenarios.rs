@@ -2,7 +2,7 @@
 //! Scripted jobs under many schedules. Each test checks one rule: a regression that a random job has found, or a row of the
 //! semantics table.
 
-use mend_base::{Rank, Source, Tag, TagSelector};
+use mend_base::{Random, Rank, Source, Tag, TagSelector};
 use mend_daemon::{Ending, Rules};
 use mend_mpi::{Detail, ErrorClass};
 use mend_sim::killer::{Killer, Manner, PlannedDeath, When};
@@ -163,6 +163,45 @@ fn members_of_which_some_cannot_connect_agree_and_shrink_alike() {
         }
     }
     assert!(deaths > 100, "{deaths} members were ended");
+}
+
+/// Creations, revocations and deaths beside pairs that cannot connect: every operation ends, and survivors agree at the end.
+#[test]
+fn survivors_recover_though_some_cannot_connect_and_some_die() {
+    let script = program(|process: Process| async move {
+        let mpi = process.mpi.clone();
+        let mut comm = mpi.engine().comm_world();
+        for call in 0..2 {
+            let (me, size) = (mpi.rank(comm).expect("it is open"), mpi.size(comm).expect("it is open"));
+            // Whoever gets an error calls the same operations as the others, but may have no part in one that needs all.
+            if let Ok(Some(made)) = mpi.dup(comm).await {
+                mpi.free(made).expect("it was created");
+            }
+            if me.0 % 2 == 0 {
+                let group = mpi.engine().communicator(comm).expect("it is open").group.clone();
+                let ranks: Vec<Rank> = (0..size).step_by(2).map(Rank).collect();
+                let group = group.include(&ranks).expect("ranks of it");
+                if let Ok(Some(made)) = mpi.create_group(comm, &group, TAG).await {
+                    mpi.free(made).expect("it was created");
+                }
+            }
+            if process.below(3) == 0 {
+                mpi.revoke(comm).expect("right arguments");
+            }
+            let shrunk = mpi.shrink(comm).await.expect("a shrink succeeds").expect("this rank lives");
+            process.assert_answers_agree(call, mpi.size(shrunk).expect("it is open").into());
+            comm = shrunk;
+        }
+    });
+    for (size, seed) in (2..=6).flat_map(|size| (0..200).map(move |seed| (size, seed))) {
+        let mut random = Random(seed << 8 | u64::from(size));
+        let mut cluster = Cluster::new(seed, size, script.clone());
+        cluster.plan_deaths(Killer::draw(&mut random, size), Rules::default());
+        cluster.inject(Faults { refusal_once_in: 2 + seed % 5, ..Faults::default() });
+        if let Err(report) = cluster.run() {
+            panic!("size {size}, seed {seed}: {report}");
+        }
+    }
 }
 
 #[test]

@@ -107,12 +107,18 @@ fn the_first_declaration_is_final_but_an_unreachable_peer_may_fail() {
     peer_reports.on_notice(Notice::Failed(peer(3)), &mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), [(THREE, End::Finalized)]);
     peer_reports.on_notice(Notice::Failed(peer(3)), &mut layers);
+    peer_reports.ask(ONE, Cause::NoEvidence, &mut layers.runtime);
     peer_reports.on_notice(refused.clone(), &mut layers);
+    let asked = EndState::NotDeclared { query_open: true };
+    assert_eq!(peer_reports.end_state(ONE), asked, "whether it lives is still to be answered");
     peer_reports.on_severed(ONE, 0);
     peer_reports.examine(&mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), [(ONE, End::Unreachable(Cause::Refused))]);
     peer_reports.on_notice(refused, &mut layers);
     assert_eq!(publish(&mut peer_reports, &mut ends), []);
+    assert_eq!(peer_reports.end_state(ONE), asked);
+    peer_reports.on_notice(Notice::Alive(peer(1)), &mut layers);
+    assert_eq!(peer_reports.end_state(ONE), EndState::NotDeclared { query_open: false });
     peer_reports.on_notice(Notice::Failed(peer(1)), &mut layers);
     assert_eq!(
         (peer_reports.end_state(ONE), publish(&mut peer_reports, &mut ends)),

@@ -19,6 +19,8 @@ pub struct JobOracle {
     aborted: Option<i32>,
     /// The ranks whose failures were reported to the user.
     reported: Vec<u32>,
+    /// The pairs that need each other and cannot connect.
+    needed: Vec<(u32, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -52,7 +54,7 @@ impl JobOracle {
     /// For a job of `size` ranks.
     pub fn new(size: u32, rules: Rules) -> Self {
         let ranks = vec![RankRecord::default(); size as usize];
-        JobOracle { rules, ranks, failed: vec![], aborted: None, reported: vec![] }
+        JobOracle { rules, ranks, failed: vec![], aborted: None, reported: vec![], needed: vec![] }
     }
 
     /// How the rank ended, if it has.
@@ -102,6 +104,7 @@ impl JobOracle {
         match message {
             RankMessage::Finalize => self.set_end(rank, RankEnd::Left),
             RankMessage::GiveUp => self.set_end(rank, RankEnd::GaveUp),
+            RankMessage::Ask(peer, Cause::Refused) => self.needed.push((rank, peer.number())),
             RankMessage::Ask(peer, Cause::Garbage) => self.set_end(peer.number(), RankEnd::Garbage),
             RankMessage::AbortSome(code, peers) => self.on_abort_some(rank, *code, peers),
             _ => {}
@@ -122,12 +125,12 @@ impl JobOracle {
         self.set_end(rank, unread.unwrap_or(RankEnd::Died));
     }
 
-    /// Two ranks that cannot connect need each other: if both are open, the node daemon must have ended one, whichever it chose.
-    pub fn on_needed(&mut self, (one, two): (u32, u32), ended: Option<u32>) {
-        if self.is_open(one) && self.is_open(two) {
-            let ended =
-                ended.unwrap_or_else(|| panic!("ranks {one} and {two} need each other, and none is ended"));
-            self.set_end(ended, RankEnd::Unreachable);
+    /// The node daemon has ended the rank, which lives, or it had ended before. Of two that need each other and cannot connect it may
+    /// choose one.
+    pub fn on_fenced(&mut self, rank: u32) {
+        let is_apart = |&&(one, two): &&(u32, u32)| self.is_open(one) && self.is_open(two);
+        if self.needed.iter().filter(is_apart).any(|&(one, two)| one == rank || two == rank) {
+            self.set_end(rank, RankEnd::Unreachable);
         }
     }
 
