@@ -113,6 +113,7 @@ const REASONS: &[(&str, &[&str])] = &[
     (
         "no allocation fails; units of `pml` and `mpi`, and `tests/c/no_memory.c`, limit memory",
         &[
+            "mpi.announcement: the children get no number",
             "mpi.collective: no memory",
             "mpi.peer_reports: unreachable for itself",
             "pml.budget: a reserved buffer",

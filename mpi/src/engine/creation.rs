@@ -319,11 +319,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let Some(creation) = self.creations.operations().running(key) else { return };
         let prepared = match creation.stage {
             Stage::Prepared(prepared) => prepared,
-            Stage::Exchange(exchange) => {
-                self.give_up_exchange(key, exchange);
-                Ok(None)
-            }
-            Stage::Leaders | Stage::Announcement(_) | Stage::Held(_) | Stage::Asking(..) => return,
+            // A vote has no result before this member has cast its ballot, which it does after the exchange.
+            Stage::Exchange(_)
+            | Stage::Leaders
+            | Stage::Announcement(_)
+            | Stage::Held(_)
+            | Stage::Asking(..) => return,
         };
         match (outcome.result, prepared) {
             (Ballot::Yes, prepared) => self.end_creation(key, prepared),
@@ -349,18 +350,6 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let is_open = entry.is_some_and(|entry| !entry.is_freed());
         if !is_open {
             self.close_member_protocols(identity);
-        }
-    }
-
-    /// Another member has voted no while the exchange runs here.
-    fn give_up_exchange(&mut self, key: Key, exchange: Key) {
-        mend_base::reach!("mpi.creation: refused while the exchange ran");
-        let comm = self.creations.operations().comm_of(key);
-        let (collectives, mut parts) = self.collectives_and_parts();
-        collectives.give_up(exchange, false, &mut parts);
-        let pending = self.creations.operations().running(key).map(|creation| creation.pending.clone());
-        if let (Some(comm), Some(pending)) = (comm, pending) {
-            self.roll_back(comm, &pending);
         }
     }
 
