@@ -400,6 +400,9 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
             if looks {
                 engine.end_look(result.is_none(), engine.now(), || Some(tasks));
             }
+            if result.is_some() {
+                engine.end_wait();
+            }
             result
         })
     }

@@ -65,7 +65,7 @@ pub(crate) struct MemberProtocols {
     events: VecDeque<Event>,
     scratch: Scratch,
     /// Communicators with news that has not left for the neighbours.
-    unflushed: Vec<Identity>,
+    unflushed: BTreeSet<Identity>,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: RetiredNames,
     /// The peers to which a message was given to the PML.
@@ -363,9 +363,7 @@ impl MemberProtocols {
 
     /// News about the communicator leaves with the next step.
     pub fn schedule_flush(&mut self, identity: Identity) {
-        if !self.unflushed.contains(&identity) {
-            self.unflushed.push(identity);
-        }
+        self.unflushed.insert(identity);
     }
 
     /// A communicator was created, or will never be: its early messages arrive now.
@@ -400,13 +398,10 @@ impl MemberProtocols {
         let MemberProtocols { instances, packets, events, scratch, unflushed, cycle_searches, .. } = self;
         let mut effects = Effects { packets, events, scratch };
         for (&identity, instance) in instances {
-            if let Some(member) = instance.rank_of(peer) {
-                cycle_searches.on_end(identity, member);
-            }
+            let Some(member) = instance.rank_of(peer) else { continue };
+            cycle_searches.on_end(identity, member);
             instance.on_end(peer, how, ends, &mut effects);
-            if !unflushed.contains(&identity) {
-                unflushed.push(identity);
-            }
+            unflushed.insert(identity);
         }
         self.packets.retain(|packet| packet.peer != peer);
     }
@@ -428,7 +423,7 @@ impl MemberProtocols {
     /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
     pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
         let mut events = 0;
-        while let Some(identity) = self.unflushed.pop() {
+        while let Some(identity) = self.unflushed.pop_last() {
             events += 1;
             if let Some((instance, mut effects)) = self.instance(identity) {
                 instance.flush(ends, &mut effects);

@@ -50,6 +50,8 @@ pub trait Progress {
     fn begin_look(&mut self);
     /// Ends a look at this time, which is not stale. `is_waiting`: the poll had no result. The next `progress` sends what the look caused.
     fn end_look(&mut self, is_waiting: bool, now: Instant);
+    /// The call at which there were looks has ended.
+    fn end_wait(&mut self);
     /// The node daemon may have asked where the program is: it is in no call that waits, but here.
     fn answer_where(&mut self, place: &'static str);
     /// A message from any peer is expected, so from now on `is_ready` returns true. Called when a call begins to wait, which then
@@ -404,7 +406,7 @@ fn wait_guarded<C: Progress, T>(
     waiting: &WaitState,
     mut poll: impl FnMut(&mut C) -> Option<T>,
 ) -> T {
-    let mut call = WaitingCall { guarded, waiting, ownership: None, semaphore: None };
+    let mut call = WaitingCall { guarded, waiting, ownership: None, semaphore: None, has_looked: false };
     if let Some(result) = poll(&mut call.guarded.engine) {
         return result;
     }
@@ -430,6 +432,7 @@ struct WaitingCall<'a, C: Progress> {
     ownership: Option<Ownership>,
     /// The semaphore of this thread, after it was blocked once.
     semaphore: Option<Arc<Semaphore>>,
+    has_looked: bool,
 }
 
 impl<C: Progress> Drop for WaitingCall<'_, C> {
@@ -439,6 +442,9 @@ impl<C: Progress> Drop for WaitingCall<'_, C> {
             self.waiting.unsatisfiable.end();
         }
         let guarded = &mut *self.guarded;
+        if self.has_looked {
+            guarded.engine.end_wait();
+        }
         self.ownership.into_iter().for_each(|ownership| guarded.roles.release(ownership));
         if !guarded.roles.no_thread_waits() || self.semaphore.is_some() {
             self.notify_others_at_end();
@@ -608,6 +614,7 @@ impl<C: Progress> WaitingCall<'_, C> {
 
     /// Looks at what the call waits for. Returns what `poll` found.
     fn look<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
+        self.has_looked = true;
         let engine = &mut self.guarded.engine;
         engine.begin_look();
         let found = poll(engine);

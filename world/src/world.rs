@@ -543,6 +543,10 @@ impl Progress for Engine {
         Engine::end_look(self, is_waiting, now, || get().and_then(World::threads_beside_unsatisfiable));
     }
 
+    fn end_wait(&mut self) {
+        Engine::end_wait(self);
+    }
+
     #[inline]
     fn is_ready(&self) -> bool {
         Engine::is_ready(self)

@@ -6,7 +6,7 @@ use super::Engine;
 use super::unsatisfiable::ends_the_wait;
 use crate::agreements::{Front, Purpose};
 use crate::member_protocols::{Absence, Place};
-use crate::program_wait::Awaited;
+use crate::program_wait::{Awaited, Due};
 use crate::{CommKey, CrossedWith, Detail, Error, Request};
 use mend_base::{Instant, Key};
 use mend_proto::agreement::{AgreementId, Contribution, Op};
@@ -31,12 +31,18 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.report_call(&noted, now);
         let awaited = if needs_all { self.awaited(&noted) } else { Vec::new() };
-        if self.program_waits.on_look(awaited) && ends_the_wait(threads()) {
+        let due = self.program_waits.on_look(awaited, &noted);
+        if due != Due::Nothing && ends_the_wait(threads()) {
             self.program_waits.note_only_thread();
-            if let Some(program) = self.program_wait() {
+            if let (Due::Search, Some(program)) = (due, self.program_wait()) {
                 self.member_protocols.begin_search(self.layers.runtime.membership().peer, program);
             }
         }
+    }
+
+    /// A wait has ended at which there were looks: from now on the program is in no wait that a search could meet.
+    pub fn end_wait(&mut self) {
+        self.program_waits.end();
     }
 
     /// Whether a look polls all requests of the waiting call.
@@ -78,7 +84,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// The wait in which the program is blocked, as a search sees it.
     fn program_wait(&self) -> Option<ProgramWait> {
-        let runs = |operation: Key| {
+        let runs = |request: Request| {
+            let Request::Agreement(operation) = request else { return false };
             let operations = self.agreements.operations();
             operations.communicator_of(operation).is_some()
                 && operations.running(operation).is_some()

@@ -74,6 +74,8 @@ impl Progress for CountingEngine {
 
     fn end_look(&mut self, _is_waiting: bool, _now: Instant) {}
 
+    fn end_wait(&mut self) {}
+
     fn answer_where(&mut self, _place: &'static str) {}
 
     fn expect_any(&mut self) {}

@@ -57,6 +57,32 @@ fn is_crossed(process: &Process, request: Request) -> bool {
     matches!(process.poll(request), State::Done(Err(Error { detail: Detail::Crossed(_), .. })))
 }
 
+/// Rank 0 waited for an agreement on A and a shrink, and the shrink ended the wait with an error: what it does next nobody knows, so its wait is no
+/// part of a cycle though the agreement on A still runs.
+#[test]
+fn a_wait_that_another_of_its_requests_has_ended_is_no_part_of_a_cycle() {
+    let mut processes = job();
+    let (a, b) = (ordered(&mut processes, [0, 1, 2]), ordered(&mut processes, [1, 0, 2]));
+    let waited = agree(&mut processes[0], a[0]);
+    (0..8).for_each(|_| look(&mut processes[0], waited));
+    processes[0].end_wait();
+    // Rank 1 waits for rank 0, which has not called on B, and has not called on A itself.
+    let waits = agree(&mut processes[1], b[1]);
+    for _ in 0..64 {
+        look(&mut processes[1], waits);
+        progress(&mut processes, &[0, 1]);
+    }
+    assert_eq!(processes[1].poll(waits), State::Running);
+    let calls = [agree(&mut processes[0], b[0]), agree(&mut processes[2], b[2])];
+    progress(&mut processes, &ALL);
+    assert!(matches!(processes[1].poll(waits), State::Done(Ok(_))));
+    assert!(
+        [(0, calls[0]), (2, calls[1])]
+            .iter()
+            .all(|&(at, call)| matches!(processes[at].poll(call), State::Done(Ok(_))))
+    );
+}
+
 /// Rank 2 hears in one batch that its agreement on A was crossed with the next one on B, and the decision of its own on B: in this order.
 // Row AG16
 #[test]
