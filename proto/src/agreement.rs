@@ -106,7 +106,7 @@ use crate::ranks::Ranks;
 use crate::tree::Shape;
 use crossed::Crossed;
 use members::Members;
-use mend_base::Rank;
+use mend_base::{Rank, reach};
 use records::{Record, Records};
 
 /// What an agreement wants done.
@@ -242,6 +242,7 @@ impl Agreement {
         cycle: &[AgreementId],
         out: &mut Output,
     ) {
+        reach!("proto.agreement: a member contributes in absentia");
         cycle.iter().for_each(|&listed| self.crossed.list(listed));
         self.contribute(contribution, true, out);
     }
@@ -287,6 +288,7 @@ impl Agreement {
     /// must be asked.
     pub fn ask_children(&self, out: &mut Output) {
         if matches!(self.state, State::Gathering { .. }) {
+            reach!("proto.agreement: children are asked whether they take part");
             self.awaited(&mut |rank| self.send(rank, Body::Request, out));
         }
     }
@@ -331,8 +333,12 @@ impl Agreement {
         }
         waiting.recall = Recall::NothingKnown;
         match decision {
-            None => self.proceed(out),
+            None => {
+                reach!("proto.agreement: no departed member had the decision");
+                self.proceed(out);
+            }
             Some(decision) => {
+                reach!("proto.agreement: a departed member had the decision");
                 let added = decision.failed.iter().filter(|&rank| self.members.can_fail(rank)).collect();
                 let Decision { value, acknowledged, departed, crossed, .. } = decision;
                 self.crossed.decide(crossed.iter().flatten().copied());
@@ -352,8 +358,12 @@ impl Agreement {
                 let Contribution { op, uniform, .. } = *contribution;
                 match (self.gathered(own, op, false), parent) {
                     (None, _) => {}
-                    (Some(whole), None) => self.decide(&whole, uniform, out),
+                    (Some(whole), None) => {
+                        reach!("proto.agreement: a root that gathers decides");
+                        self.decide(&whole, uniform, out);
+                    }
                     (Some(frozen), Some(parent)) => {
+                        reach!("proto.agreement: a member that gathers sends up");
                         let (recall, announced, listed) = (Recall::NotNeeded, Vec::new(), Vec::new());
                         self.state =
                             State::Waiting(Waiting { frozen, op, uniform, recall, announced, listed });
@@ -365,14 +375,19 @@ impl Agreement {
             State::Stored(decided) if self.all_confirmed(false) => {
                 let decided = decided.clone();
                 match parent {
-                    None => self.pass(decided, None, out),
+                    None => {
+                        reach!("proto.agreement: a root that has stored releases the decision");
+                        self.pass(decided, None, out);
+                    }
                     Some(parent) => {
+                        reach!("proto.agreement: a member that has stored confirms");
                         self.state = State::Confirmed(decided);
                         self.send(parent, Body::Confirm, out);
                     }
                 }
             }
             State::Confirmed(decided) if parent.is_none() && self.all_confirmed(true) => {
+                reach!("proto.agreement: a root by succession that has confirmed releases the decision");
                 self.pass(decided.clone(), None, out);
             }
             State::Waiting(_) | State::Stored(_) | State::Confirmed(_) => {}
@@ -385,10 +400,14 @@ impl Agreement {
         let may_be_known = !waiting.uniform && self.members.has_departed();
         match waiting.recall {
             Recall::NotNeeded if may_be_known => {
+                reach!("proto.agreement: a root by succession must ask the node daemon");
                 self.state = State::Waiting(Waiting { recall: Recall::Wanted, ..waiting });
             }
-            Recall::Wanted | Recall::Asked => {}
-            Recall::NotNeeded | Recall::NothingKnown => self.decide(&whole, waiting.uniform, out),
+            Recall::Wanted | Recall::Asked => reach!("proto.agreement: the node daemon has still to answer"),
+            Recall::NotNeeded | Recall::NothingKnown => {
+                reach!("proto.agreement: a root by succession that waits decides");
+                self.decide(&whole, waiting.uniform, out);
+            }
         }
     }
 
@@ -514,8 +533,25 @@ impl Agreement {
         }
         self.records.set(from, Record::Up(up));
         match &self.state {
-            State::NotContributed | State::Gathering { .. } | State::Waiting(_) => self.proceed(out),
-            State::Stored(decided) | State::Confirmed(decided) => self.send_stored(from, decided, out),
+            State::NotContributed => {
+                reach!("proto.agreement: an aggregate comes before the own contribution")
+            }
+            State::Gathering { .. } => {
+                reach!("proto.agreement: an aggregate meets a member that gathers");
+                self.proceed(out);
+            }
+            State::Waiting(_) => {
+                reach!("proto.agreement: an aggregate meets a member that waits");
+                self.proceed(out);
+            }
+            State::Stored(decided) => {
+                reach!("proto.agreement: an aggregate meets a member that has stored");
+                self.send_stored(from, decided, out);
+            }
+            State::Confirmed(decided) => {
+                reach!("proto.agreement: an aggregate meets a member that has confirmed");
+                self.send_stored(from, decided, out);
+            }
         }
     }
 
@@ -534,22 +570,40 @@ impl Agreement {
                 }
                 let decided = Decided { value, failed, acknowledged, departed, crossed };
                 if down.released {
+                    reach!("proto.agreement: a released decision meets a member that waits");
                     self.pass(decided, Some(from), out);
                 } else {
+                    reach!("proto.agreement: a decision to store meets a member that waits");
                     self.store(decided, Some(from), out);
                 }
             }
-            State::Stored(decided) | State::Confirmed(decided) if down.released => {
+            State::Stored(decided) if down.released => {
+                reach!("proto.agreement: a release meets a member that has stored");
                 self.pass(decided.clone(), Some(from), out);
             }
-            State::NotContributed | State::Gathering { .. } | State::Stored(_) | State::Confirmed(_) => {}
+            State::Confirmed(decided) if down.released => {
+                reach!("proto.agreement: a release meets a member that has confirmed");
+                self.pass(decided.clone(), Some(from), out);
+            }
+            State::Stored(_) => reach!("proto.agreement: a decision to store meets a member that has stored"),
+            State::Confirmed(_) => {
+                reach!("proto.agreement: a decision to store meets a member that has confirmed");
+            }
+            State::NotContributed | State::Gathering { .. } => {}
         }
     }
 
     fn on_confirm(&mut self, from: Rank, out: &mut Output) {
-        // Before this member has contributed, nobody has the decision.
-        let has_contributed = !matches!(self.state, State::NotContributed | State::Gathering { .. });
-        if has_contributed && !matches!(self.records.get(from), Some(Record::Ahead(_))) {
+        match self.state {
+            // Before this member has contributed, nobody has the decision.
+            State::NotContributed | State::Gathering { .. } => return,
+            State::Waiting(_) => reach!("proto.agreement: a confirmation meets a member that waits"),
+            State::Stored(_) => reach!("proto.agreement: a confirmation meets a member that has stored"),
+            State::Confirmed(_) => {
+                reach!("proto.agreement: a confirmation meets a member that has confirmed")
+            }
+        }
+        if !matches!(self.records.get(from), Some(Record::Ahead(_))) {
             self.records.set(from, Record::Confirmed);
             self.proceed(out);
         }
@@ -558,9 +612,21 @@ impl Agreement {
     /// A member that has not contributed forgets the request: it will send up to this root, or to a later one.
     fn on_request(&mut self, from: Rank, out: &mut Output) {
         match &self.state {
-            State::NotContributed | State::Gathering { .. } => return,
-            State::Waiting(_) => {}
-            State::Stored(decided) | State::Confirmed(decided) => self.send_stored(from, decided, out),
+            State::NotContributed => {
+                return reach!("proto.agreement: a request comes before the own contribution");
+            }
+            State::Gathering { .. } => {
+                return reach!("proto.agreement: a request meets a member that gathers");
+            }
+            State::Waiting(_) => reach!("proto.agreement: a request meets a member that waits"),
+            State::Stored(decided) => {
+                reach!("proto.agreement: a request meets a member that has stored");
+                self.send_stored(from, decided, out);
+            }
+            State::Confirmed(decided) => {
+                reach!("proto.agreement: a request meets a member that has confirmed");
+                self.send_stored(from, decided, out);
+            }
         }
         // The decision, or its release, may still be on its way from a member that has failed.
         self.requests.insert(from);
@@ -573,6 +639,7 @@ impl Agreement {
     /// Failed members of a decision that follows. They count when it has come, since its sender may fail before.
     fn on_announced(&mut self, from: Rank, ranks: &[Option<Rank>]) {
         let State::Waiting(waiting) = &mut self.state else { return };
+        reach!("proto.agreement: failures of a decision meet a member that waits");
         for &rank in ranks.iter().flatten().filter(|&&rank| self.members.can_fail(rank)) {
             if let Err(at) = waiting.announced.binary_search(&(from, rank)) {
                 waiting.announced.insert(at, (from, rank));
@@ -581,6 +648,7 @@ impl Agreement {
     }
 
     fn on_reported(&mut self, ranks: &[Option<Rank>]) {
+        reach!("proto.agreement: failures of an aggregate come");
         ranks.iter().flatten().for_each(|&rank| self.members.hear_of_failure(rank));
     }
 
@@ -588,10 +656,12 @@ impl Agreement {
     fn on_listed(&mut self, from: Rank, agreement: AgreementId, decided: bool) {
         match &mut self.state {
             State::Waiting(Waiting { listed, .. }) if decided => {
+                reach!("proto.agreement: the list of a decision meets a member that waits");
                 let has_room = listed.iter().filter(|pair| pair.0 == from).count() < CROSSED_MAX;
                 listed.extend(has_room.then_some((from, agreement)));
             }
             State::NotContributed | State::Gathering { .. } | State::Waiting(_) if !decided => {
+                reach!("proto.agreement: the list of an aggregate comes before the decision");
                 self.crossed.list(agreement);
             }
             _ => {}
@@ -603,9 +673,20 @@ impl Agreement {
         let may_be_passed = matches!(self.state, State::Waiting(_) | State::Confirmed(_));
         if may_be_passed && from > self.members.me() {
             match body {
-                Body::Up(up) => self.records.set(from, Record::Ahead(up)),
+                Body::Up(up) => {
+                    match self.state {
+                        State::Waiting(_) => {
+                            reach!("proto.agreement: the next aggregate meets a member that waits")
+                        }
+                        _ => reach!("proto.agreement: the next aggregate meets a member that has confirmed"),
+                    }
+                    self.records.set(from, Record::Ahead(up));
+                }
                 Body::Failures { ranks, decided: false } => self.on_reported(&ranks),
-                Body::Listed { agreement, decided: false } => self.crossed.list_for_next(agreement),
+                Body::Listed { agreement, decided: false } => {
+                    reach!("proto.agreement: the list of the next aggregate comes");
+                    self.crossed.list_for_next(agreement);
+                }
                 _ => {}
             }
         }
@@ -614,6 +695,11 @@ impl Agreement {
     /// From a member that has not passed the last agreement yet.
     fn on_behind(&self, from: Rank, body: Body, out: &mut Output) {
         if let (Some(last), Body::Up(_) | Body::Confirm | Body::Request) = (&self.last, body) {
+            match body {
+                Body::Up(_) => reach!("proto.agreement: an aggregate meets a member that has passed"),
+                Body::Confirm => reach!("proto.agreement: a confirmation meets a member that has passed"),
+                _ => reach!("proto.agreement: a request meets a member that has passed"),
+            }
             let Decision { value, acknowledged, departed, ref crossed, .. } = last.decision;
             let failed = self.members.hash_with(&Ranks::new());
             let (listed, crossed) = (crossed.as_deref().unwrap_or_default(), crossed.is_some());
@@ -631,13 +717,33 @@ impl Agreement {
             waiting.announced.retain(|pair| pair.0 != rank);
             waiting.listed.retain(|pair| pair.0 != rank);
         }
+        if !is_failure {
+            self.state.name_departure();
+        }
         match (&self.state, self.members.parent()) {
             (State::Waiting(waiting), Some(parent)) if was_parent => {
+                reach!("proto.agreement: the parent of a member that waits ends");
                 self.send_up(parent, waiting.frozen, out)
             }
-            (State::Confirmed(_), Some(parent)) if was_parent => self.send(parent, Body::Confirm, out),
-            (State::Waiting(_) | State::Confirmed(_), None) => self.request(&gone_before, out),
-            _ => {}
+            (State::Confirmed(_), Some(parent)) if was_parent => {
+                reach!("proto.agreement: the parent of a member that has confirmed ends");
+                self.send(parent, Body::Confirm, out);
+            }
+            (State::Waiting(_), None) => {
+                reach!("proto.agreement: an end meets a root by succession that waits");
+                self.request(&gone_before, out);
+            }
+            (State::Confirmed(_), None) => {
+                reach!("proto.agreement: an end meets a root by succession that has confirmed");
+                self.request(&gone_before, out);
+            }
+            (State::NotContributed, _) => reach!("proto.agreement: an end comes before the own contribution"),
+            (State::Gathering { .. }, _) => reach!("proto.agreement: an end meets a member that gathers"),
+            (State::Stored(_), _) => reach!("proto.agreement: an end meets a member that has stored"),
+            (State::Waiting(_), _) => reach!("proto.agreement: an end elsewhere meets a member that waits"),
+            (State::Confirmed(_), _) => {
+                reach!("proto.agreement: an end elsewhere meets a member that has confirmed");
+            }
         }
         self.proceed(out);
     }
@@ -676,6 +782,19 @@ impl Protocol for Agreement {
 
     fn on_failure(&mut self, failed: Rank, out: &mut Output) {
         self.on_end(failed, true, out);
+    }
+}
+
+impl State {
+    /// Only a departed member may have left a decision, so departures are counted apart from failures.
+    fn name_departure(&self) {
+        match self {
+            State::NotContributed => reach!("proto.agreement: a departure comes before the own contribution"),
+            State::Gathering { .. } => reach!("proto.agreement: a departure meets a member that gathers"),
+            State::Waiting(_) => reach!("proto.agreement: a departure meets a member that waits"),
+            State::Stored(_) => reach!("proto.agreement: a departure meets a member that has stored"),
+            State::Confirmed(_) => reach!("proto.agreement: a departure meets a member that has confirmed"),
+        }
     }
 }
 

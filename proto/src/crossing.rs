@@ -51,7 +51,7 @@ mod tests;
 pub use message::{Message, SearchId};
 
 use crate::agreement::{AgreementId, CROSSED_MAX, Expected};
-use mend_base::{Identity, Peer, Rank};
+use mend_base::{Identity, Peer, Rank, reach};
 use std::collections::VecDeque;
 
 /// What the searches ask of their process.
@@ -130,6 +130,7 @@ impl Searches {
     /// Begins a search, if the program is blocked.
     pub fn begin(&mut self, waits: &impl Waits, out: &mut Vec<Action>) {
         let Some(program) = waits.program() else { return };
+        reach!("proto.crossing: a search begins");
         self.number = self.number.wrapping_add(1);
         let search = SearchId { initiator: self.me, number: self.number };
         self.forget_others_of(search);
@@ -181,12 +182,13 @@ impl Searches {
         out: &mut Vec<Action>,
     ) {
         if self.is_outdated(search) {
-            return;
+            return reach!("proto.crossing: an outdated search comes");
         }
         self.forget_others_of(search);
         match waits.expected_by(edge.from, edge.agreement) {
-            Expected::Nothing => {}
+            Expected::Nothing => reach!("proto.crossing: a search comes where nobody waits for this process"),
             Expected::End => {
+                reach!("proto.crossing: a search meets a running agreement");
                 let communicator = edge.agreement.communicator;
                 self.visit_agreement(search, (communicator, Some(edge.from)), crossings, waits, out);
             }
@@ -202,18 +204,24 @@ impl Searches {
         waits: &impl Waits,
         out: &mut Vec<Action>,
     ) {
-        let Some(program) = waits.program() else { return };
+        let Some(program) = waits.program() else {
+            return reach!("proto.crossing: a search meets a program that is not blocked");
+        };
         let is_own = search.initiator == self.me;
         match self.program_of(search) {
             Some(Node::Program(wait, came @ None)) if is_own && *wait == program.number => {
+                reach!("proto.crossing: a search comes back to its program");
                 *came = Some(edge);
                 send_back(edge.sender(), Message::Check(search), &[edge.agreement], out);
             }
             None if !is_own && crossings > 1 => {
+                reach!("proto.crossing: a search meets a blocked program");
                 self.visit(search, Node::Program(program.number, Some(edge)));
                 self.visit_agreements(search, &program, crossings - 1, waits, out);
             }
-            _ => {}
+            None if !is_own => reach!("proto.crossing: a search has met too many programs"),
+            Some(_) if !is_own => reach!("proto.crossing: a search meets a program again"),
+            _ => reach!("proto.crossing: a search comes back again, or to another wait"),
         }
     }
 
@@ -255,21 +263,25 @@ impl Searches {
         out: &mut Vec<Action>,
     ) {
         match self.agreement_of(search, communicator) {
-            None => {}
+            None => reach!("proto.crossing: a check of a forgotten search comes"),
             Some(Some(from)) => {
+                reach!("proto.crossing: a check passes a running agreement");
                 send_back((communicator, from), Message::Check(search), &list, out);
             }
             Some(None) => match self.unchanged(search, waits) {
                 Some(crossing) if search.initiator == self.me => {
+                    reach!("proto.crossing: a check comes back, and proves a cycle");
                     list.sort_unstable();
                     out.push(Action::Contribute(crossing.agreement, list.clone()));
                     send_back(crossing.sender(), Message::Conclude(search), &list, out);
                 }
                 Some(crossing) if list.len() < CROSSED_MAX => {
+                    reach!("proto.crossing: a check passes a blocked program");
                     list.push(crossing.agreement);
                     send_back(crossing.sender(), Message::Check(search), &list, out);
                 }
-                _ => {}
+                Some(_) => {}
+                None => reach!("proto.crossing: a check meets a program in another wait"),
             },
         }
     }
@@ -283,17 +295,22 @@ impl Searches {
         out: &mut Vec<Action>,
     ) {
         match self.agreement_of(search, communicator) {
-            None => {}
+            None => reach!("proto.crossing: the conclusion of a forgotten search comes"),
             Some(Some(from)) => {
+                reach!("proto.crossing: a conclusion passes a running agreement");
                 send_back((communicator, from), Message::Conclude(search), &list, out);
             }
-            Some(None) if search.initiator == self.me => {}
-            Some(None) => {
-                if let Some(crossing) = self.unchanged(search, waits) {
+            Some(None) if search.initiator == self.me => {
+                reach!("proto.crossing: a conclusion comes back to its initiator");
+            }
+            Some(None) => match self.unchanged(search, waits) {
+                Some(crossing) => {
+                    reach!("proto.crossing: a conclusion meets a blocked program");
                     out.push(Action::Contribute(crossing.agreement, list.clone()));
                     send_back(crossing.sender(), Message::Conclude(search), &list, out);
                 }
-            }
+                None => reach!("proto.crossing: a conclusion meets a program in another wait"),
+            },
         }
     }
 
@@ -311,6 +328,7 @@ impl Searches {
 
     fn visit(&mut self, search: SearchId, node: Node) {
         if self.visits.len() == VISITS_MAX {
+            reach!("proto.crossing: the oldest visit is forgotten");
             self.visits.pop_front();
         }
         self.visits.push_back(Visit { search, node });

@@ -49,7 +49,7 @@
 
 use crate::protocol;
 use crate::ranks::Ranks;
-use mend_base::{Duration, Instant, Rank, Reader, Writer};
+use mend_base::{Duration, Instant, Rank, Reader, Writer, reach};
 
 /// What is to be done: messages for other members, and what the owner must know.
 pub type Output = protocol::Output<Message, Outcome>;
@@ -187,7 +187,13 @@ impl Detector {
             Message::Beat(sent) => {
                 // A beat from another member is from one that does not know yet whom it beats to.
                 let observed = ring.observed.iter_mut().find(|observed| observed.rank == from);
-                if let Some(observed) = observed.filter(|observed| observed.state != Silence::Expired) {
+                let Some(observed) = observed else { return };
+                match observed.state {
+                    Silence::Asked { .. } => reach!("proto.detector: the first beat of an observed member"),
+                    Silence::Since { .. } => reach!("proto.detector: a beat of an observed member"),
+                    Silence::Expired => reach!("proto.detector: a beat of a declared member"),
+                }
+                if observed.state != Silence::Expired {
                     observed.state = Silence::Since { heard: now, suspect_at: now + timeout };
                     if self.config.lease.is_some() {
                         out.send(from, Message::Confirm(sent));
@@ -195,26 +201,33 @@ impl Detector {
                 }
             }
             Message::Confirm(sent) if ring.observers.contains(&from) && sent <= now => {
+                reach!("proto.detector: an observer confirms a beat");
                 ring.confirmed = ring.confirmed.max(sent);
             }
             Message::Confirm(_) => {}
             Message::Observe => {
                 if from != self.me && from.0 < self.size && !ring.observers.contains(&from) {
+                    reach!("proto.detector: a member becomes an observer");
                     ring.observers.push(from);
                 }
                 // At the next call of `on_timeout`, to all: the proof needs rounds.
                 ring.beat_at = now;
             }
-            Message::Quit => self.exclude(now, from),
+            Message::Quit => {
+                reach!("proto.detector: a member quits");
+                self.exclude(now, from);
+            }
         }
     }
 
     /// The failure of a member is published here.
     pub fn on_failure(&mut self, now: Instant, failed: Rank, out: &mut Output) {
         if failed == self.me {
+            reach!("proto.detector: this member was declared failed");
             return self.fence(out);
         }
         if !self.fences(now, out) {
+            reach!("proto.detector: a failure is published");
             self.exclude(now, failed);
         }
     }
@@ -222,6 +235,7 @@ impl Detector {
     /// It is published here that a member has finalized.
     pub fn on_departure(&mut self, now: Instant, rank: Rank, out: &mut Output) {
         if !self.fences(now, out) {
+            reach!("proto.detector: a departure is published");
             self.exclude(now, rank);
         }
     }
@@ -241,10 +255,15 @@ impl Detector {
         for observed in &mut ring.observed {
             let Some((heard, suspect_at)) = observed.state.times() else { continue };
             if lease.is_some_and(|lease| now - *heard >= lease.span + lease.margin) {
+                reach!("proto.detector: the lease of an observed member is over");
                 observed.state = Silence::Expired;
                 out.outcomes.push(Outcome::Expired(observed.rank));
             } else if *suspect_at <= now {
                 *suspect_at = now + timeout;
+                match observed.state {
+                    Silence::Asked { .. } => reach!("proto.detector: a member that was asked is suspected"),
+                    _ => reach!("proto.detector: a silent member is suspected"),
+                }
                 out.outcomes.push(Outcome::Suspect(observed.rank));
             }
         }
@@ -292,6 +311,7 @@ impl Detector {
     /// Fences, if the lease is over. Returns whether this part does nothing any more.
     fn fences(&mut self, now: Instant, out: &mut Output) -> bool {
         if self.lease_is_over(now) {
+            reach!("proto.detector: the own lease is over");
             self.fence(out);
         }
         self.is_ended()
@@ -330,6 +350,7 @@ impl Detector {
         let state = Silence::asked(now, self.config.timeout);
         for rank in nearest(self.me, self.size, self.config.observers, Way::Before, &self.absent) {
             if ring.observed.iter().all(|observed| observed.rank != rank) {
+                reach!("proto.detector: the next member is observed");
                 ring.observed.push(Observed { rank, state });
                 // It is asked at the next call of `on_timeout`.
                 ring.beat_at = now;
@@ -342,11 +363,13 @@ impl Ring {
     /// A round of beats, and of what may have been lost.
     fn beat(&mut self, now: Instant, config: &Config, out: &mut Output) {
         if self.presence.on_run(now, config) {
+            reach!("proto.detector: this member was late");
             self.forgive(now, config.timeout);
         }
         self.observers.iter().for_each(|&rank| out.send(rank, Message::Beat(self.presence.settled)));
         for observed in &self.observed {
             if let Silence::Asked { .. } = observed.state {
+                reach!("proto.detector: a member is asked to beat");
                 out.send(observed.rank, Message::Observe);
             }
         }

@@ -88,7 +88,7 @@ pub use message::{Batch, Message};
 
 use crate::protocol::{Output, Protocol};
 use crate::ranks::Ranks;
-use mend_base::Rank;
+use mend_base::{Rank, reach};
 use message::{Digest, Items, Want};
 use neighbours::Neighbours;
 
@@ -181,6 +181,11 @@ impl Spread {
 
     /// A member has freed the communicator and forgotten it, or has finalized: it is skipped, as if it had failed.
     pub fn on_departure(&mut self, rank: Rank, _: &mut Output<Message, Item>) {
+        match self.phase {
+            Phase::Open => reach!("proto.spread: a departure meets an open part"),
+            Phase::Closing => reach!("proto.spread: a departure meets a freed part"),
+            Phase::Over => reach!("proto.spread: a departure meets a part that is over"),
+        }
         self.skip(rank);
     }
 
@@ -191,6 +196,7 @@ impl Spread {
         }
         let neighbours = Neighbours::new(self.me, self.size, &self.absent);
         if self.phase == Phase::Closing && self.is_settled(&neighbours) {
+            reach!("proto.spread: a freed part ends at once");
             return self.leave(&neighbours, out);
         }
         for &rank in neighbours.as_slice() {
@@ -199,6 +205,7 @@ impl Spread {
         for at in 0..self.peers.len() {
             let rank = self.peers[at].rank;
             if !neighbours.contains(rank) {
+                reach!("proto.spread: a member that is no neighbour has sent something");
                 self.send(rank, false, out);
             }
         }
@@ -255,7 +262,7 @@ impl Spread {
     fn skip(&mut self, rank: Rank) {
         assert!(rank != self.me && rank.0 < self.size, "{rank:?} is another member");
         if self.absent.contains(rank) {
-            return;
+            return reach!("proto.spread: an absent member ends");
         }
         let before = Neighbours::new(self.me, self.size, &self.absent);
         self.absent.insert(rank);
@@ -264,6 +271,7 @@ impl Spread {
         if before.contains(rank) && self.sent != Digest::default() {
             let after = Neighbours::new(self.me, self.size, &self.absent);
             for &new in after.as_slice().iter().filter(|&&rank| !before.contains(rank)) {
+                reach!("proto.spread: a member becomes a neighbour");
                 self.peer(new).owed = Want::All;
             }
         }
@@ -280,14 +288,21 @@ impl Spread {
         }
         // what a member sent before it failed counts, and is not answered.
         if self.absent.contains(from) {
-            return;
+            return reach!("proto.spread: items of an absent member come");
         }
         let peer = self.peer(from);
         let base = if batch.all { Digest::default() } else { peer.told };
         peer.told = batch.digest;
-        peer.was_lost |= batch.items().fold(base, Digest::with) != batch.digest;
+        if batch.items().fold(base, Digest::with) != batch.digest {
+            reach!("proto.spread: an earlier message of the member was lost");
+            peer.was_lost = true;
+        }
         peer.owed = peer.owed.max(batch.want);
+        if batch.want == Want::Answer {
+            reach!("proto.spread: a member asks whether the sets are equal");
+        }
         if batch.want == Want::All {
+            reach!("proto.spread: a member asks for all items");
             // Something that was sent to it was lost, perhaps a request.
             peer.is_asked = false;
         }
@@ -306,15 +321,19 @@ impl Spread {
         };
         let push = |batch| out.send(to, Message::Items(batch));
         if owed == Want::All && !has_all {
+            reach!("proto.spread: all items are sent");
             self.items.batches(Digest::default(), true, want, push);
         } else if is_neighbour && !self.unsent.is_empty() {
+            reach!("proto.spread: new items are sent");
             self.unsent.batches(self.sent, false, want, push);
         } else if owed.max(want) > Want::Nothing {
+            reach!("proto.spread: a message without items is sent");
             Items::default().batches(self.digest, false, want, push);
         } else {
             return;
         }
         if asks {
+            reach!("proto.spread: a freed part asks a neighbour whether the sets are equal");
             self.peer(to).is_asked = true;
         }
     }
@@ -371,11 +390,28 @@ impl Protocol for Spread {
             return;
         }
         match (self.phase, message) {
-            (Phase::Over, Message::Items(_)) => out.send(from, self.farewell()),
-            (Phase::Over, _) => {}
-            (_, Message::Items(batch)) => self.on_batch(from, &batch, out),
-            (_, Message::Gone) => self.skip(from),
+            (Phase::Over, Message::Items(_)) => {
+                reach!("proto.spread: items meet a part that is over");
+                out.send(from, self.farewell());
+            }
+            (Phase::Over, _) => reach!("proto.spread: a last message meets a part that is over"),
+            (Phase::Open, Message::Items(batch)) => {
+                reach!("proto.spread: items meet an open part");
+                self.on_batch(from, &batch, out);
+            }
+            (Phase::Closing, Message::Items(batch)) => {
+                reach!("proto.spread: items meet a freed part");
+                self.on_batch(from, &batch, out);
+            }
+            (_, Message::Gone) => {
+                self.phase.name_gone();
+                self.skip(from);
+            }
             (_, Message::GoneRevoked) => {
+                self.phase.name_gone();
+                if !self.is_revoked() {
+                    reach!("proto.spread: a last message brings the revoke");
+                }
                 self.add(Item::Revoked, out);
                 self.skip(from);
             }
@@ -384,8 +420,23 @@ impl Protocol for Spread {
 
     /// The member is skipped, and its failure is an item; without an outcome, as it is known here.
     fn on_failure(&mut self, failed: Rank, _: &mut Output<Message, Item>) {
+        match self.phase {
+            Phase::Open => reach!("proto.spread: a failure meets an open part"),
+            Phase::Closing => reach!("proto.spread: a failure meets a freed part"),
+            Phase::Over => reach!("proto.spread: a failure meets a part that is over"),
+        }
         self.skip(failed);
         self.learn(Item::Failed(failed));
+    }
+}
+
+impl Phase {
+    fn name_gone(self) {
+        match self {
+            Phase::Open => reach!("proto.spread: a last message meets an open part"),
+            Phase::Closing => reach!("proto.spread: a last message meets a freed part"),
+            Phase::Over => {}
+        }
     }
 }
 

@@ -86,7 +86,7 @@
 use crate::protocol::{Output, Protocol};
 use crate::ranks::Ranks;
 use crate::tree::{Shape, Tree};
-use mend_base::Rank;
+use mend_base::{Rank, reach};
 
 mod message;
 
@@ -222,6 +222,7 @@ impl Vote {
             self.refuse(reason, out);
         }
         if let Some(reason) = self.refused(self.round) {
+            reach!("proto.vote: a ballot is cast in a refused round");
             out.outcomes.push(Outcome { round: self.round, result: Ballot::No(reason) });
             self.tell_parent(out);
             return;
@@ -239,9 +240,15 @@ impl Vote {
             return;
         }
         self.refusal = Some(Refusal { reason, is_told: false });
-        if !matches!(self.stage, Stage::Prepared(_)) {
-            self.refuse_round(reason, out);
+        match self.stage {
+            Stage::Prepared(_) => {
+                return reach!("proto.vote: a prepared member refuses from the next round on");
+            }
+            Stage::Idle => reach!("proto.vote: a member without a ballot refuses"),
+            Stage::Gathering => reach!("proto.vote: a member that gathers refuses"),
+            Stage::Opposed => reach!("proto.vote: a member that has sent a no refuses"),
         }
+        self.refuse_round(reason, out);
     }
 
     /// A member has left MPI: no message of it will arrive any more.
@@ -263,6 +270,10 @@ impl Vote {
     /// that left a result and then failed do not count.
     pub fn on_recalled(&mut self, round: u32, result: Option<Ballot>, out: &mut Effects) {
         if self.stage == Stage::Prepared(Recall::Asked) && round == self.round {
+            match result {
+                Some(_) => reach!("proto.vote: a departed member had the result"),
+                None => reach!("proto.vote: no departed member had the result"),
+            }
             let departed = self.departed.iter().next().map(Reason::Departed);
             let without = Ballot::No(departed.expect("a departed member is the cause of a recall"));
             self.pass(result.unwrap_or(without), out);
@@ -281,9 +292,17 @@ impl Vote {
             return;
         }
         match self.tree.parent(self.me, &self.gone) {
-            Some(parent) if self.tree.parent(self.me, &before) == Some(parent) => {}
-            Some(parent) => out.send(parent, Message::Up(self.round, Ballot::Yes)),
-            None => self.ask_new_children(&before, out),
+            Some(parent) if self.tree.parent(self.me, &before) == Some(parent) => {
+                reach!("proto.vote: an end elsewhere meets a prepared member");
+            }
+            Some(parent) => {
+                reach!("proto.vote: the parent of a prepared member ends");
+                out.send(parent, Message::Up(self.round, Ballot::Yes));
+            }
+            None => {
+                reach!("proto.vote: an end meets a prepared root by succession");
+                self.ask_new_children(&before, out);
+            }
         }
     }
 
@@ -292,6 +311,7 @@ impl Vote {
         self.tree.without_ancestors(self.me, &self.gone, &mut |child| {
             let is_new = self.tree.parent(child, before) != Some(self.me);
             if is_new && !self.gathered[0].senders.contains(child) {
+                reach!("proto.vote: a root by succession sends a request");
                 out.send(child, Message::Request(self.round));
             }
         });
@@ -317,8 +337,10 @@ impl Vote {
                 tree.without_ancestors(self.me, gone, &mut visit);
                 if !is_complete {
                 } else if self.departed.is_empty() {
+                    reach!("proto.vote: a root by succession decides");
                     self.pass(result, out);
                 } else {
+                    reach!("proto.vote: a root by succession must ask the node daemon");
                     self.stage = Stage::Prepared(Recall::Needed);
                 }
             }
@@ -329,9 +351,16 @@ impl Vote {
     /// Every ballot of this member and those below it is here.
     fn report(&mut self, parent: Option<Rank>, result: Ballot, out: &mut Effects) {
         let Some(parent) = parent else {
+            reach!("proto.vote: a root that gathers decides");
             return self.pass(result, out);
         };
-        self.stage = if result == Ballot::Yes { Stage::Prepared(Recall::NotNeeded) } else { Stage::Opposed };
+        self.stage = if result == Ballot::Yes {
+            reach!("proto.vote: a member that gathers is prepared");
+            Stage::Prepared(Recall::NotNeeded)
+        } else {
+            reach!("proto.vote: a member that gathers sends a no");
+            Stage::Opposed
+        };
         out.send(parent, Message::Up(self.round, result));
     }
 
@@ -351,6 +380,7 @@ impl Vote {
         self.last = Some(result);
         self.round = self.round.wrapping_add(1);
         if let Some(Refusal { reason, .. }) = self.refusal {
+            reach!("proto.vote: a member passes a round and refuses the next");
             self.refuse_round(reason, out);
         }
     }
@@ -396,22 +426,38 @@ impl Vote {
     fn on_up(&mut self, from: Rank, round: u32, ballot: Ballot, out: &mut Effects) {
         if let Some(result) = self.result(round) {
             if ballot.permanent().is_none() {
+                reach!("proto.vote: a ballot meets a member that knows the result");
                 out.send(from, Message::Down(round, result));
             }
             if self.refused(round).is_some() {
+                reach!("proto.vote: a ballot meets a member that refuses");
                 self.tell_parent(out);
             }
             return;
         }
         match (round.wrapping_sub(self.round), ballot.permanent()) {
             // A prepared member gets this only as the root by succession (point 1).
-            (0, Some(_)) if matches!(self.stage, Stage::Prepared(_)) => self.pass(ballot, out),
+            (0, Some(_)) if matches!(self.stage, Stage::Prepared(_)) => {
+                reach!("proto.vote: a permanent no of a member meets a prepared root by succession");
+                self.pass(ballot, out);
+            }
             (0, Some(reason)) => {
+                reach!("proto.vote: a permanent no comes up");
                 self.refuse(reason, out);
                 self.tell_parent(out);
             }
-            (1, Some(reason)) => self.refuse(reason, out),
+            (1, Some(reason)) => {
+                reach!("proto.vote: a permanent no for the next round comes up");
+                self.refuse(reason, out);
+            }
             (ahead @ (0 | 1), None) => {
+                match (ahead, self.stage) {
+                    (1, _) => reach!("proto.vote: a ballot for the next round comes up"),
+                    (_, Stage::Idle) => reach!("proto.vote: a ballot comes before the own one"),
+                    (_, Stage::Gathering) => reach!("proto.vote: a ballot meets a member that gathers"),
+                    (_, Stage::Opposed) => reach!("proto.vote: a ballot meets a member that has sent a no"),
+                    (_, Stage::Prepared(_)) => reach!("proto.vote: a ballot meets a prepared member"),
+                }
                 let gathered = &mut self.gathered[ahead as usize];
                 gathered.senders.insert(from);
                 gathered.has_no |= ballot != Ballot::Yes;
@@ -423,21 +469,36 @@ impl Vote {
 
     fn on_request(&mut self, from: Rank, round: u32, out: &mut Effects) {
         if let Some(result) = self.result(round) {
+            reach!("proto.vote: a request meets a member that knows the result");
             return out.send(from, Message::Down(round, result));
         }
         if let Some(gathered) = self.gathered.get_mut(round.wrapping_sub(self.round) as usize) {
+            reach!("proto.vote: a request waits for the result");
             gathered.senders.insert(from);
         }
     }
 
     fn on_down(&mut self, round: u32, result: Ballot, out: &mut Effects) {
-        if round != self.round || self.is_decided() {
+        if round != self.round {
             return;
         }
+        if self.is_decided() {
+            return reach!("proto.vote: a result meets a member that refuses");
+        }
         match (self.stage, result) {
-            (Stage::Prepared(_), _) | (Stage::Opposed, Ballot::No(Reason::Other)) => self.pass(result, out),
+            (Stage::Prepared(_), _) => {
+                reach!("proto.vote: a result meets a prepared member");
+                self.pass(result, out);
+            }
+            (Stage::Opposed, Ballot::No(Reason::Other)) => {
+                reach!("proto.vote: a no without a permanent reason meets a member that has sent a no");
+                self.pass(result, out);
+            }
             (_, Ballot::Yes | Ballot::No(Reason::Other)) => {}
-            (_, Ballot::No(reason)) => self.refuse(reason, out),
+            (_, Ballot::No(reason)) => {
+                reach!("proto.vote: a permanent no comes down");
+                self.refuse(reason, out);
+            }
         }
     }
 

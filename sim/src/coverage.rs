@@ -86,19 +86,67 @@ const REASONS: &[(&str, &[&str])] = &[
     ),
     (
         "members give the same group and tag to each creation of a group, and no leader leaves a note behind",
-        &[
-            "mpi.announcement: a note of a leader",
-            "mpi.announcement: of another group",
-            "mpi.leader_exchange: of an earlier call",
-        ],
+        &["mpi.announcement: of another group", "mpi.leader_exchange: of an earlier call"],
     ),
     (
         "all members recover in the same order; in `--test crossed` they do not",
-        &["mpi.crossing: ", "sim.crossed: ", "mpi.collective: asked again, after an earlier query"],
+        &[
+            "mpi.crossing: ",
+            "proto.agreement: a member contributes in absentia",
+            "proto.agreement: the list of ",
+            "proto.crossing: a check ",
+            "proto.crossing: a conclusion ",
+            "proto.crossing: a search comes back ",
+            "proto.crossing: a search meets a program again",
+            "proto.crossing: the conclusion ",
+            "sim.crossed: ",
+            "mpi.collective: asked again, after an earlier query",
+        ],
+    ),
+    (
+        "a cycle of so many programs, or so many searches at once, needs larger jobs; units of `proto`",
+        &[
+            "proto.crossing: a search has met too many programs",
+            "proto.crossing: the oldest visit is forgotten",
+        ],
+    ),
+    (
+        "hardly any rank leaves while others vote, agree or have items; `--test crossed`, `model`",
+        &[
+            "proto.agreement: a departed member had the decision",
+            "proto.agreement: the node daemon has still to answer",
+            "proto.spread: a departure meets a freed part",
+            "proto.spread: a departure meets a part that is over",
+            "proto.vote: a departed member had the result",
+            "proto.vote: a root by succession must ask the node daemon",
+            "proto.vote: no departed member had the result",
+        ],
+    ),
+    (
+        "few agreements are uniform, and hardly any job has these orders of messages; units of `proto` try all orders",
+        &[
+            "proto.agreement: a departure meets a member that has confirmed",
+            "proto.agreement: a departure meets a member that has stored",
+            "proto.agreement: a release meets a member that has stored",
+        ],
+    ),
+    (
+        "no creation fails at one member for a reason of that member alone; `--test inter` and `model` have such votes",
+        &[
+            "proto.vote: a ballot meets a member that has sent a no",
+            "proto.vote: a member that gathers sends a no",
+            "proto.vote: a member that has sent a no refuses",
+            "proto.vote: a no without a permanent reason meets a member that has sent a no",
+            "proto.vote: a permanent no comes down",
+        ],
+    ),
+    (
+        "about one job in 50,000 has this order of messages; `model` tries all orders",
+        &["proto.vote: a ballot for the next round comes up"],
     ),
     (
         "the node daemon gives notices; in `--test detector` ranks detect failures",
-        &["mpi.detection: ", "sim.detection: "],
+        &["mpi.detection: ", "proto.detector: ", "sim.detection: "],
     ),
     (
         "nobody writes garbage; in `--test seeds` a rank does, and in units of `pml`",

@@ -4,8 +4,10 @@
 //! answers.
 
 use super::job::{Event, Job};
+use super::{Message, ProgramWait, SearchId, Searches, VISITS_MAX, Waits};
+use crate::agreement::{AgreementId, CROSSED_MAX, Expected};
 use crate::tree::Shape;
-use mend_base::Random;
+use mend_base::{Identity, Peer, Random, Rank};
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -166,4 +168,44 @@ fn random_schedules_end_and_mark_deadlocks_alone() {
     println!("{count} seeds, {proven} with a cycle, {died} of them with deaths: {failing} seeds fail");
     assert_eq!(failing, 0);
     assert!(count < 100 || proven > 0);
+}
+
+/// A process whose program waits for the end of communicator 0, in which rank 1 is awaited, and has started nothing else.
+struct Blocked;
+
+const COMMUNICATOR: Identity = Identity { creator: Peer(0), number: 0 };
+
+impl Waits for Blocked {
+    fn program(&self) -> Option<ProgramWait> {
+        Some(ProgramWait { number: 0, communicators: vec![COMMUNICATOR] })
+    }
+
+    fn expected_by(&self, _: Rank, _: AgreementId) -> Expected {
+        Expected::Start
+    }
+
+    fn awaited(&self, _: Identity, visit: &mut dyn FnMut(Rank, u32)) {
+        visit(Rank(1), 0);
+    }
+
+    fn is_next(&self, _: AgreementId) -> bool {
+        true
+    }
+}
+
+#[test]
+fn a_search_passes_so_many_programs_and_so_many_visits_are_kept() {
+    let (mut searches, mut out) = (Searches::new(Peer(0)), Vec::new());
+    let edge = (Identity { creator: Peer(0), number: 1 }, Rank(2));
+    let mut pass = |initiator, crossings| {
+        let search = SearchId { initiator: Peer(initiator), number: 0 };
+        let message = Message::Search { search, sequence: 0, crossings };
+        searches.on_message(edge, message, &Blocked, &mut out);
+        (core::mem::take(&mut out).len(), searches.visits.len())
+    };
+    assert_eq!(pass(1, 1), (0, 0), "it has met the last program");
+    // Each search visits the program and one agreement.
+    for count in 1..=VISITS_MAX {
+        assert_eq!(pass(count as u64, CROSSED_MAX as u8), (1, VISITS_MAX.min(2 * count)));
+    }
 }
