@@ -149,8 +149,9 @@ const REASONS: &[(&str, &[&str])] = &[
         &["mpi.detection: ", "proto.detector: ", "sim.detection: "],
     ),
     (
-        "nobody writes garbage; in `--test seeds` a rank does, and in units of `pml`",
+        "nobody writes garbage; in `--test seeds` a rank does, and in units of `pml` and `mpi`",
         &[
+            "mpi.member_protocols: a communicator of a process that does not exist",
             "pml.arrival: not its rank",
             "pml.arrival: out of sequence",
             "pml.operations: garbage",
@@ -173,6 +174,7 @@ const REASONS: &[(&str, &[&str])] = &[
         "no connection is refused, so no peer is unreachable; `--test seeds` has refusals, units of `mpi` the rest",
         &[
             "mpi.contact: refused by this process",
+            "mpi.peer_reports: an unreachable peer is needed",
             "mpi.peer_reports: unreachable, then failed",
             "pml.end: unreachable, and then failed",
         ],
