@@ -289,7 +289,8 @@ fn settle<N: Btl, R: Runtime>(
                 active.query = Some(LivenessQuery::about(member, parts));
             }
         }
-        (PeerLeft(_) | PeerFreed(_), None) if active.query.is_none() => {
+        // A member that gave up a receive before it knew why names no cause.
+        (PeerLeft(_) | PeerFreed(_) | Poisoned { failed: None, .. }, None) if active.query.is_none() => {
             active.query = Some(LivenessQuery::begin(comm, parts));
         }
         _ => {}

@@ -36,8 +36,9 @@ use crate::layers::Layers;
 use early::EarlyMessages;
 use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Gone, Instance};
-use mend_base::{Identity, Peer, PeerIndex, Rank};
+use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
+use mend_proto::identity::{ContextName, RetiredNames};
 use mend_proto::spread::{self, Item};
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
@@ -66,7 +67,7 @@ pub(crate) struct MemberProtocols {
     /// Communicators with news that has not left for the neighbours.
     unflushed: Vec<Identity>,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
-    refused_as_revoked: BTreeSet<Identity>,
+    refused_as_revoked: RetiredNames,
     /// The peers to which a message was given to the PML.
     contacted: BTreeSet<PeerIndex>,
     /// For agreements that wait for each other.
@@ -253,7 +254,8 @@ impl MemberProtocols {
                 self.packets.push_back(Packet::new(peer, about, &Message::Spread(gone)));
             }
             Message::Creation(message) => {
-                let is_revoked = self.refused_as_revoked.contains(&about.identity);
+                let name = ContextName { identity: about.identity, context_kind: ContextKind::PointToPoint };
+                let is_revoked = self.refused_as_revoked.contains(name);
                 let reason = if is_revoked { Reason::Revoked } else { Reason::Other };
                 self.refuse_creation(peer, about, message, reason);
             }
@@ -373,7 +375,10 @@ impl MemberProtocols {
 
     /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
     pub fn refuse_as_revoked(&mut self, identity: Identity) {
-        self.refused_as_revoked.insert(identity);
+        // Both, so that an unbroken run of identities takes no memory.
+        for context_kind in [ContextKind::PointToPoint, ContextKind::Collective] {
+            self.refused_as_revoked.add(ContextName { identity, context_kind });
+        }
     }
 
     /// Removes the instance of a communicator whose creation was refused: it answers no from now on, as one that never was.

@@ -32,6 +32,7 @@ mod retired;
 
 pub use contexts::{Contexts, Resolved};
 pub use early_messages::{EarlyMessages, Retirement};
+pub use retired::RetiredNames;
 
 use mend_base::{ContextKind, Identity, Peer, Reader, Wire, Writer};
 

@@ -19,23 +19,25 @@ use super::ContextName;
 use mend_base::{ContextKind, Peer};
 use std::collections::BTreeMap;
 
-/// The retired names.
+/// The retired names, or those that were retired for one reason.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub(super) struct RetiredNames {
+pub struct RetiredNames {
     by_creator: BTreeMap<Peer, Numbers>,
 }
 
 impl RetiredNames {
-    pub(super) fn contains(&self, name: ContextName) -> bool {
+    /// Whether this name is one of them.
+    pub fn contains(&self, name: ContextName) -> bool {
         self.by_creator.get(&name.identity.creator).is_some_and(|numbers| numbers.contains(number(name)))
     }
 
-    pub(super) fn add(&mut self, name: ContextName) {
+    /// Adds a name.
+    pub fn add(&mut self, name: ContextName) {
         self.by_creator.entry(name.identity.creator).or_default().add(number(name));
     }
 
     /// The number of words and pairs of bounds: the memory, up to a constant factor.
-    pub(super) fn words(&self) -> usize {
+    pub fn words(&self) -> usize {
         self.by_creator.values().map(|numbers| numbers.partial.len() + numbers.full.0.len()).sum()
     }
 }
