@@ -68,11 +68,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some(request) = self.shrink_by_schedule(comm, into.as_ref())? {
             return Ok(request);
         }
-        let parent = self.communicators.valid(comm)?.communicator();
+        let parent = self.communicators.valid(comm)?.communicator().clone();
         let (rank, size) = (parent.rank_in_union(), parent.everyone().size());
         let number = self.communicators.allocate_number(size)?;
         let value = u64::from(rank.0) << 32 | u64::from(number);
-        self.start_agreement(comm, Purpose::Shrink { number, into }, value, Op::First)
+        let begun = self.start_agreement(comm, Purpose::Shrink { number, into }, value, Op::First);
+        begun.inspect_err(|_| self.communicators.return_number(&parent, number))
     }
 
     fn start_agreement(
@@ -438,8 +439,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let members = ranks.map(|rank| entry.members()[rank.index()]).collect();
             (without(&original, &decision.failed, identity).map_err(|_| bad())?, members)
         };
-        // After a failure, a member that has failed since may have used the number: another root may have decided so.
-        if creator != original.rank_in_union() && decision.failed.is_empty() {
+        // Aggregates go to lower ranks alone, so every root decides what it has proposed itself (`Op::First`). A member that was no such
+        // root knows that nobody has used its number, whoever has failed. So no shrink leaves a gap.
+        if creator != original.rank_in_union() {
             self.communicators.return_number(&original, proposed);
         }
         // Another member has proposed the identity, and is not trusted.

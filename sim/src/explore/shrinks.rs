@@ -3,8 +3,8 @@
 //! [`IdentityAllocator`].
 //!
 //! Each member proposes an identity that it has allocated. The agreement decides that of the lowest contributor, which the members
-//! that return use. A member whose proposal was not decided gives it back, if the decision names no failure
-//! (`mend-mpi`, `commit_shrink`). The owner starts its agreements one after the other, each at any time or never.
+//! that return use. A member whose proposal was not decided gives it back, whoever has failed (`mend-mpi`,
+//! `commit_shrink`). The owner starts its agreements one after the other, each at any time or never.
 //!
 //! What must hold: of one agreement, all that live use the same identity; and no identity is used by two agreements, whoever has used
 //! it, dead or alive. (The model of agreements itself is in `agreements`.)
@@ -104,7 +104,7 @@ impl Model for Shrinks {
             let decided = Identity { creator, number: decision.value as u32 };
             owner.used[usize::from(owner.started) - 1] = Some(decided);
             let proposed = process.proposed.take().expect("it has proposed one");
-            if decided != proposed && decision.failed.is_empty() {
+            if decided != proposed {
                 process.identities.give_back(proposed);
             }
         }

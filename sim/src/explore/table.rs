@@ -129,6 +129,8 @@ pub fn full() -> Vec<Check> {
     for shape in SHAPES {
         checks.push(shrink(Shrinks { size: 4, shape, shrinks: 2, crashes: 3 }));
         checks.push(shrink(Shrinks { size: 3, shape, shrinks: 3, crashes: 2 }));
+        checks.push(shrink(Shrinks { size: 4, shape, shrinks: 3, crashes: 3 }));
+        checks.push(shrink(Shrinks { size: 5, shape, shrinks: 2, crashes: 3 }));
     }
     let identities = Identities { size: 2, crashes: 1, ids: 1, sends: 3, senders: 2 };
     checks.push(identity(identities));

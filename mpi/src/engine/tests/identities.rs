@@ -5,9 +5,14 @@ use crate::scripted::{Process, ScriptedJob, peer};
 use crate::{CommKey, CommunicatorCreation, Error, Started};
 use mend_base::{Identity, Instant};
 use mend_proto::identity::IdentityAllocator;
+use mend_runtime::Notice;
 
 /// A job whose processes are all connected.
 fn job(size: u32) -> Vec<Process> {
+    job_of(size).1
+}
+
+fn job_of(size: u32) -> (ScriptedJob, Vec<Process>) {
     let job = ScriptedJob::default();
     let processes = (0..size).map(|me| job.process(me, size)).collect();
     for (me, other) in (0..size).flat_map(|me| (0..size).map(move |other| (me, other))) {
@@ -15,7 +20,7 @@ fn job(size: u32) -> Vec<Process> {
             job.give_contact(me, other);
         }
     }
-    processes
+    (job, processes)
 }
 
 /// The communicator that each process gets from a creation by all; `None`: it is not a member.
@@ -40,6 +45,29 @@ fn make(
         }
     }
     creations.into_iter().map(|(_, made)| made.expect("it was made in time")).collect()
+}
+
+// Row LC7
+#[test]
+fn shrinks_over_a_communicator_with_a_failed_member_lose_no_number() {
+    let (job, mut processes) = job_of(4);
+    drop(processes.pop());
+    for (rank, process) in (0..).zip(&mut processes) {
+        job.notify(rank, Notice::Failed(peer(3)));
+        while process.progress(Instant(1)) > 0 {}
+    }
+    for round in 0..50 {
+        let made = make(&mut processes, |process, _| {
+            process.shrink(process.comm_world(), None).map(Started::Running)
+        });
+        assert_eq!(freed(&mut processes, &made), [named(0, FIRST + round); 3]);
+    }
+    let shrunk =
+        make(&mut processes, |process, _| process.shrink(process.comm_world(), None).map(Started::Running));
+    let pair = make(&mut processes, |process, rank| {
+        process.split(shrunk[rank as usize].expect("it survived"), (rank > 0).then_some(0), 0)
+    });
+    assert_eq!(freed(&mut processes, &pair), [None, named(1, FIRST), named(1, FIRST)]);
 }
 
 /// Frees the communicators. Returns the identity of each.
