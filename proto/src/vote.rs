@@ -244,6 +244,15 @@ impl Vote {
         }
     }
 
+    /// As [`refuse`](Self::refuse), where nothing but this vote tells the others the reason: this member casts no ballot any more, so its
+    /// parent must not wait for one.
+    pub fn leave(&mut self, out: &mut Effects) {
+        self.refuse(Reason::Departed(self.me), out);
+        if !matches!(self.stage, Stage::Prepared(_)) {
+            self.tell_parent(out);
+        }
+    }
+
     /// A member has left MPI: no message of it will arrive any more.
     pub fn on_departure(&mut self, rank: Rank, out: &mut Effects) {
         self.departed.insert(rank);
@@ -352,6 +361,9 @@ impl Vote {
         self.round = self.round.wrapping_add(1);
         if let Some(Refusal { reason, .. }) = self.refusal {
             self.refuse_round(reason, out);
+            if reason == Reason::Departed(self.me) {
+                self.tell_parent(out);
+            }
         }
     }
 
