@@ -5,6 +5,7 @@
 //! Plain values: no I/O, no clock, no globals, no `unsafe`. Start with [`Peer`] and [`Identity`].
 #![forbid(unsafe_code)]
 
+mod allocation_failures;
 pub mod branches;
 mod identity;
 mod lifecycle_check;
@@ -16,6 +17,9 @@ mod slab;
 mod time;
 mod wire;
 
+pub use allocation_failures::{
+    AllocationFailures, allocation_fails, replace_allocation_failures, reserve, reserve_queue,
+};
 pub use identity::{ContextId, ContextKind, Identity};
 pub use lifecycle_check::{LifecycleCheck, LifecycleCounts};
 pub use peer::{Job, Peer, PeerIndex};

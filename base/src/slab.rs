@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Tables whose handles are an index and a generation, never a pointer (I4): a handle whose entry was removed is refused.
 
+use crate::allocation_fails;
+
 /// A handle of a [`Slab`] entry. Also sent in messages; when it comes back, it is not trusted.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Key {
@@ -59,25 +61,32 @@ impl<T> Slab<T> {
     /// call [`try_insert`](Slab::try_insert).
     #[inline]
     pub fn insert(&mut self, entry: T) -> Key {
-        self.try_insert(entry).expect("there is no memory for a table's entry")
+        self.insert_if(entry, Self::grow_slots).expect("there is no memory for a table's entry")
     }
 
     // Hot: per message.
     /// Adds `entry`, unless it needs memory and there is none.
     #[inline]
     pub fn try_insert(&mut self, entry: T) -> Option<Key> {
+        self.insert_if(entry, Self::try_reserve)
+    }
+
+    // Hot: per message.
+    /// Adds `entry`, unless it needs memory that `reserve` does not give.
+    #[inline]
+    fn insert_if(&mut self, entry: T, reserve: fn(&mut Self, usize) -> bool) -> Option<Key> {
         if let Some(index) = self.free.pop() {
             let slot = &mut self.slots[index as usize];
             slot.generation = slot.generation.wrapping_add(1);
             slot.entry = Some(entry);
             return Some(Key { index, generation: slot.generation });
         }
-        self.grow(entry)
+        self.grow(entry, reserve)
     }
 
     #[cold]
-    fn grow(&mut self, entry: T) -> Option<Key> {
-        if !self.try_reserve(1) {
+    fn grow(&mut self, entry: T, reserve: fn(&mut Self, usize) -> bool) -> Option<Key> {
+        if !reserve(self, 1) {
             return None;
         }
         let index = u32::try_from(self.slots.len()).ok()?;
@@ -108,6 +117,12 @@ impl<T> Slab<T> {
 
     /// Reserves memory for `count` more insertions. `false`: there is not enough memory, or there are not enough indices.
     pub fn try_reserve(&mut self, count: usize) -> bool {
+        let missing = count.saturating_sub(self.free.len());
+        let fails = self.slots.capacity() - self.slots.len() < missing && allocation_fails();
+        !fails && self.grow_slots(count)
+    }
+
+    fn grow_slots(&mut self, count: usize) -> bool {
         let missing = count.saturating_sub(self.free.len());
         self.slots.len().saturating_add(missing) <= u32::MAX as usize
             && self.slots.try_reserve(missing).is_ok()

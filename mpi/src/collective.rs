@@ -121,7 +121,7 @@ impl Collectives {
             schedule => schedule?,
         };
         // The entries are reserved before anything is sent: after that the operation must not fail for lack of memory.
-        if self.active.try_reserve(1).is_err() {
+        if !mend_base::reserve(&mut self.active, 1) {
             return Err(not_started(channel, size, parts));
         }
         let Some(tag) = parts.layers.pml.begin_operation(channel) else {

@@ -433,6 +433,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         has_copy
     }
 
+    // Hot: per message.
+    /// To be called before an operation whose request needs an entry also if it ends at its start: without memory for the entry, a
+    /// receive must not take a message. One load and one branch where an entry was used before.
+    #[inline]
+    pub fn reserve_request(&mut self) -> Result<(), Error> {
+        self.ended_at_start.reserve()
+    }
+
     /// Adds a request on `comm` that is complete, for a handle of the program.
     pub fn add_ended_at_start(&mut self, comm: CommKey, status: Status) -> Result<Request, Error> {
         let request = self.ended_at_start.add(comm, status)?;

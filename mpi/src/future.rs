@@ -127,7 +127,10 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> Operation<N, R> {
-        self.begin(comm, |engine| poll_then_post(engine, comm, from, tag, data))
+        self.begin(comm, |engine| {
+            engine.reserve_request()?;
+            poll_then_post(engine, comm, from, tag, data)
+        })
     }
 
     /// MPI_Recv: a receive with a pending failure is cancelled, and fails (row PP9).
@@ -138,9 +141,12 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
         tag: TagSelector,
         data: &Arc<Buffer>,
     ) -> BlockingCall<N, R, BlockingOperation> {
-        self.block(|engine| match poll_then_post(engine, comm, from, tag, data)? {
-            Started::Running(request) => Ok(BlockingOperation::new(request)),
-            Started::Done(status) => Ok(BlockingOperation::new(engine.add_ended_at_start(comm, status)?)),
+        self.block(|engine| {
+            engine.reserve_request()?;
+            match poll_then_post(engine, comm, from, tag, data)? {
+                Started::Running(request) => Ok(BlockingOperation::new(request)),
+                Started::Done(status) => Ok(BlockingOperation::new(engine.add_ended_at_start(comm, status)?)),
+            }
         })
     }
 
@@ -436,6 +442,14 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
         let mpi = self.mpi.clone();
         let completed = mpi.test_for(WaitMode::Any, core::slice::from_mut(self));
         self.outcome(completed.result)
+    }
+
+    /// The error of an operation that could not be started, until it is awaited.
+    pub fn start_error(&self) -> Option<Error> {
+        match self.handle {
+            RequestHandle::Null => self.result.and_then(Result::err),
+            RequestHandle::EndedAtStart | RequestHandle::Request(_) => None,
+        }
     }
 
     /// MPI_Cancel, for a receive. The operation must still be awaited; its status says whether it was cancelled.

@@ -56,7 +56,9 @@ impl<T> OperationTable<T> {
     pub fn begin(&mut self, comm: CommKey, running: T) -> Result<Key, Error> {
         let no_memory = || Error::of(Detail::NoMemory);
         // One sleeper for each operation of the table at most.
-        self.to_wake.try_reserve(self.table.len() + 1).map_err(|_| no_memory())?;
+        if !mend_base::reserve(&mut self.to_wake, self.table.len() + 1) {
+            return Err(no_memory());
+        }
         let operation = Operation { comm, stage: Stage::Running(running), detached: false, sleeper: None };
         let key = self.table.try_insert(operation).ok_or_else(no_memory)?;
         self.lifecycle_check.begin(key);

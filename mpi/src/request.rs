@@ -67,6 +67,14 @@ impl RequestsEndedAtStart {
         Ok(Request::EndedAtStart(key))
     }
 
+    // Hot: per message.
+    /// Sees to it that the next one finds memory.
+    #[inline]
+    pub fn reserve(&mut self) -> Result<(), Error> {
+        let found = self.0.has_empty_slot() || self.0.try_reserve(1);
+        if found { Ok(()) } else { Err(Error::of(Detail::NoMemory)) }
+    }
+
     // Hot: per poll.
     /// Its status; an error if it was released.
     pub fn poll(&self, key: Key) -> State {

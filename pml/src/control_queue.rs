@@ -78,7 +78,9 @@ impl ControlQueues {
         let reserved = self.reserved_places() + places.reserved();
         for queue in self.peers.iter_mut().flatten() {
             let unused = reserved - queue.taken_reserved(&self.protocols);
-            queue.messages.try_reserve(unused as usize).ok()?;
+            if !mend_base::reserve_queue(&mut queue.messages, unused as usize) {
+                return None;
+            }
         }
         self.protocols[free] = Some(Opened { id, places });
         Some(Protocol(free as u8))
@@ -89,7 +91,7 @@ impl ControlQueues {
         let reserved = self.reserved_places();
         let queue = self.peers.at(peer.index()).get_or_insert_default();
         let unused = reserved - queue.taken_reserved(&self.protocols);
-        queue.messages.try_reserve(unused as usize).is_ok()
+        mend_base::reserve_queue(&mut queue.messages, unused as usize)
     }
 
     /// Queues a message. Its header is no longer than [`Limits::HEADER_BYTES_MAX`].
@@ -109,7 +111,9 @@ impl ControlQueues {
         // What is set aside for others stays so: this message needs memory beyond that, unless its own place is reserved.
         let set_aside = reserved - queue.taken_reserved(&self.protocols);
         let needed = if places.reserved() > 0 { set_aside } else { set_aside + 1 };
-        queue.messages.try_reserve(needed as usize).map_err(|_| ControlError::NoMemory)?;
+        if !mend_base::reserve_queue(&mut queue.messages, needed as usize) {
+            return Err(ControlError::NoMemory);
+        }
         queue.taken[usize::from(protocol.0)] += 1;
         queue.messages.push_back(ControlMessage::new(protocol, header));
         self.waiting += 1;

@@ -107,7 +107,7 @@ impl MatchLists {
     #[cold]
     fn grow(&mut self, rank: Rank) -> bool {
         let missing = (rank.index() + 1).saturating_sub(self.by_rank.len());
-        let found = self.by_rank.try_reserve(missing).is_ok();
+        let found = mend_base::reserve(&mut self.by_rank, missing);
         if found {
             let mut list = MatchList::default();
             if self.revoked {

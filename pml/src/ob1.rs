@@ -154,11 +154,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.discard(peer, Cause::Garbage);
     }
 
-    /// There is no memory for a message of the peer: its messages are discarded from now on.
+    /// There is no memory for a message of the peer, or for one that it waits for: its messages are discarded from now on. A peer that
+    /// is not connected is connected first, since only then can both ends be notified.
     #[cold]
     fn out_of_memory(&mut self, peer: PeerIndex) {
         mend_base::reach!("pml.peers: no memory for what it wrote");
         self.peers.discard(peer, Cause::NoMemory);
+        self.peers.want(peer);
     }
 }
 

@@ -86,7 +86,9 @@ impl Operations {
 
     /// Begins the next operation. `None`: there is no memory for it.
     pub(crate) fn begin(&mut self) -> Option<Tag> {
-        self.running.try_reserve(1).ok()?;
+        if !mend_base::reserve(&mut self.running, 1) {
+            return None;
+        }
         let tag = self.skip();
         self.running.push(Operation { tag, given_up: None });
         Some(tag)
@@ -125,7 +127,7 @@ impl Operations {
 
     /// Sees to it that one more message of another member can be stored. `false`: there is no memory.
     pub(crate) fn reserve(&mut self) -> bool {
-        self.poison.try_reserve(1).is_ok() && self.inquiries.try_reserve(1).is_ok()
+        mend_base::reserve(&mut self.poison, 1) && mend_base::reserve(&mut self.inquiries, 1)
     }
 
     /// Whether there is poison.

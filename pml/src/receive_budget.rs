@@ -165,6 +165,9 @@ impl ReceiveBudget {
         if self.refuses && bytes > 0 {
             return None;
         }
+        if bytes > 0 && mend_base::allocation_fails() {
+            return None;
+        }
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(bytes).ok()?;
         if self.spare.len() < RESERVE {

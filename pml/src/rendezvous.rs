@@ -116,7 +116,7 @@ impl Rendezvous {
 
     /// A receive has matched an RTS of `from`. `false`: there is no memory.
     pub(crate) fn queue_cts(&mut self, request: Key, from: PeerIndex) -> bool {
-        let found = self.pending_cts.try_reserve(1).is_ok() && self.incoming.try_reserve(1);
+        let found = mend_base::reserve_queue(&mut self.pending_cts, 1) && self.incoming.try_reserve(1);
         if found {
             self.pending_cts.push_back((request, from));
         }

@@ -48,7 +48,9 @@ impl<E: Copy> Routes<E> {
     /// The route to a rank that exists. `None`: there is no memory for it.
     pub(crate) fn to(&mut self, rank: Rank) -> Option<&mut Route<E>> {
         let missing = (rank.index() + 1).saturating_sub(self.0.len());
-        self.0.try_reserve(missing).ok()?;
+        if !mend_base::reserve(&mut self.0, missing) {
+            return None;
+        }
         let route = Route {
             endpoint: None,
             context: ContextId(0),

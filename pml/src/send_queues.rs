@@ -162,7 +162,9 @@ impl SendQueues {
         if is_retired && queues.retired >= RETIRED_MAX {
             return Err(ControlError::TooMany);
         }
-        queues.messages.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        if !mend_base::reserve_queue(&mut queues.messages, 1) {
+            return Err(ControlError::NoMemory);
+        }
         queues.messages.push_back(message);
         queues.retired += u32::from(is_retired);
         self.retired += usize::from(is_retired);
@@ -173,7 +175,9 @@ impl SendQueues {
     /// Queues the stream of a send.
     pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) -> Result<(), ControlError> {
         let queues = self.peers.at(peer.index()).make();
-        queues.streams.try_reserve(1).map_err(|_| ControlError::NoMemory)?;
+        if !mend_base::reserve_queue(&mut queues.streams, 1) {
+            return Err(ControlError::NoMemory);
+        }
         queues.streams.push_back(key);
         Ok(())
     }

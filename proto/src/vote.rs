@@ -251,6 +251,15 @@ impl Vote {
         self.refuse_round(reason, out);
     }
 
+    /// As [`refuse`](Self::refuse), where nothing but this vote tells the others the reason: this member casts no ballot any more, so its
+    /// parent must not wait for one.
+    pub fn leave(&mut self, out: &mut Effects) {
+        self.refuse(Reason::Departed(self.me), out);
+        if !matches!(self.stage, Stage::Prepared(_)) {
+            self.tell_parent(out);
+        }
+    }
+
     /// A member has left MPI: no message of it will arrive any more.
     pub fn on_departure(&mut self, rank: Rank, out: &mut Effects) {
         self.departed.insert(rank);
@@ -382,6 +391,9 @@ impl Vote {
         if let Some(Refusal { reason, .. }) = self.refusal {
             reach!("proto.vote: a member passes a round and refuses the next");
             self.refuse_round(reason, out);
+            if reason == Reason::Departed(self.me) {
+                self.tell_parent(out);
+            }
         }
     }
 

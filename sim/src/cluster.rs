@@ -16,7 +16,7 @@ use crate::oracle::{self, EndedBuffers};
 use crate::process::{Position, Process, SimMpi, Transports};
 use crate::record::JobRecord;
 use detection::{Detection, LONG_STOP_STEPS_MAX};
-use mend_base::{Job, Peer, Random, Rank, reach};
+use mend_base::{AllocationFailures, Job, Peer, Random, Rank, reach, replace_allocation_failures};
 use mend_daemon::{Ending, Muted, Rules};
 use mend_mpi::{Config, Engine, Mpi};
 use mend_runtime::Runtime;
@@ -59,6 +59,10 @@ pub struct Cluster {
     muted: bool,
     /// The ranks find failures by themselves.
     detection: Option<Detection>,
+    /// The allocations that fail, until the job runs.
+    allocation_failures: Option<AllocationFailures>,
+    /// Allocations fail in this job.
+    allocations_fail: bool,
 }
 
 /// One rank, as the scheduler sees it.
@@ -99,6 +103,8 @@ pub struct Summary {
     pub deaths: u64,
     /// Requests of the programs that ended. 0 in a build without the lifecycle check.
     pub requests: u64,
+    /// Allocations that failed by injection.
+    pub failed_allocations: u64,
 }
 
 /// In steps of the scheduler. The lifecycle check takes time linear in the requests.
@@ -157,6 +163,8 @@ impl Cluster {
             looks: false,
             muted: false,
             detection: None,
+            allocation_failures: None,
+            allocations_fail: false,
         }
     }
 
@@ -191,6 +199,13 @@ impl Cluster {
         self.launcher.borrow_mut().garbage_writer = faults.garbage_writer.map(|writer| writer.number);
     }
 
+    /// One in `once_in` of the allocations whose failure can be reported fails, except in MPI_Init.
+    pub fn fail_allocations(&mut self, once_in: u64) {
+        let random = Random(self.random.bits());
+        self.allocations_fail = true;
+        self.allocation_failures = Some(AllocationFailures { random, once_in, failed: 0 });
+    }
+
     /// What the processes of the job did.
     pub fn record(&self) -> Rc<RefCell<JobRecord>> {
         Rc::clone(&self.record)
@@ -213,6 +228,14 @@ impl Cluster {
 
     /// Runs the job until every program has ended. The error is the report of a hang.
     pub fn run(&mut self) -> Result<Summary, String> {
+        // What a job that panicked left ends here.
+        replace_allocation_failures(self.allocation_failures.take());
+        let ended = self.run_to_end();
+        let failed = replace_allocation_failures(None).map_or(0, |failures| failures.failed);
+        ended.map(|summary| Summary { failed_allocations: failed, ..summary })
+    }
+
+    fn run_to_end(&mut self) -> Result<Summary, String> {
         let (mut idle_steps, mut unmoved) = (0, 0);
         while !self.active.is_empty() && !self.launcher.borrow().has_ended() {
             idle_steps = if self.step() { 0 } else { idle_steps + 1 };
@@ -223,7 +246,10 @@ impl Cluster {
             let is_idle = self.detection.is_none() && idle_steps > 8 * self.active.len() + 32;
             if !self.active.is_empty() && is_idle {
                 idle_steps = 0;
-                unmoved = if self.move_everything() || self.kill_garbage_writer() { 0 } else { unmoved + 1 };
+                let moved = self.move_everything() || self.kill_garbage_writer();
+                // What waits for memory goes on when an allocation does not fail.
+                let goes_on = moved || self.active.iter().any(|&rank| self.lacks_memory(rank));
+                unmoved = if goes_on { 0 } else { unmoved + 1 };
                 if unmoved > if self.looks { UNMOVED_MAX } else { 0 } {
                     return Err(self.report("nothing moves any more"));
                 }
@@ -234,7 +260,7 @@ impl Cluster {
         }
         self.launcher.borrow_mut().finish(&mut self.random);
         let (delivered, deaths) = (self.network.borrow().delivered, self.launcher.borrow().deaths());
-        Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests })
+        Ok(Summary { steps: self.steps, delivered, deaths, requests: self.requests, failed_allocations: 0 })
     }
 }
 
@@ -487,14 +513,26 @@ impl Cluster {
     }
 
     /// The periodic check of a sleeping process. Returns whether it found anything. In a job without injected evidence, which
-    /// rings no bell, it must find nothing: otherwise a wake-up was lost.
+    /// rings no bell, it must find nothing: otherwise a wake-up was lost. Memory rings no bell either: where allocations
+    /// fail, what could not be queued, or is to be reported, waits for this check.
     fn periodic_check(&mut self, rank: u32) -> bool {
         let events = self.progress(rank);
         let faults = self.network.borrow().faults;
         let no_evidence = faults.false_evidence_once_in == 0 && faults.true_evidence_once_in == 0;
+        let no_evidence = no_evidence && !self.allocations_fail;
         let lives = !self.killer.death_has_begun(rank);
         assert!(events == 0 || !no_evidence || !lives, "rank {rank} slept while {events} events waited");
         events > 0
+    }
+}
+
+/// Allocation failures.
+impl Cluster {
+    /// Whether allocations fail in this job, and a message of this process waits to be queued.
+    fn lacks_memory(&self, rank: u32) -> bool {
+        let Some(running) = &self.ranks[rank as usize].running else { return false };
+        let counts = running.mpi.engine().open_counts();
+        self.allocations_fail && (counts.unsent_member_messages > 0 || counts.pml.unsent > 0)
     }
 }
 
@@ -508,7 +546,9 @@ impl Cluster {
             self.launcher.borrow_mut().give_up(rank, &mut self.random);
             return self.remove(Rank(rank), "without MPI");
         }
+        let failures = replace_allocation_failures(None);
         let process = self.init(rank);
+        replace_allocation_failures(failures);
         self.ranks[rank as usize].position.set(("started", 0));
         self.ranks[rank as usize].woken.0.store(true, Ordering::Relaxed);
         let (mpi, ended_buffers) = (process.mpi.clone(), Rc::clone(&process.ended_buffers));

@@ -160,7 +160,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ),
     ("the node daemon gives each contact once", &["mpi.contact: notice again"]),
     (
-        "no allocation fails; units of `pml` and `mpi`, and `tests/c/no_memory.c`, limit memory",
+        "no allocation fails; in `--test no_memory` some do, and units of `pml` and `mpi`, and `tests/c/no_memory.c`, limit memory",
         &[
             "mpi.announcement: the children get no number",
             "mpi.collective: no memory",

@@ -11,6 +11,7 @@ mod early;
 mod fairness;
 mod garbage;
 mod inter;
+mod no_memory;
 pub mod recovery;
 mod refused;
 mod ring;
@@ -51,6 +52,16 @@ pub fn crossed() -> Program {
 /// The program whose ranks connect by intercommunicators, and may die.
 pub fn inter() -> Program {
     program(inter::run)
+}
+
+/// The program whose ranks lack memory at times.
+pub fn no_memory() -> Program {
+    program(|process| no_memory::run(process, false))
+}
+
+/// The same, and its ranks agree, too.
+pub fn no_memory_and_agreements() -> Program {
+    program(|process| no_memory::run(process, true))
 }
 
 /// The program of ranks that find failures by themselves.

@@ -254,7 +254,7 @@ fn add<K: Ord + Copy>(all: &mut BTreeMap<K, u64>, more: &BTreeMap<K, u64>) {
 
 impl core::fmt::Display for Tally {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Summary { steps, delivered, deaths, requests } = self.total;
+        let Summary { steps, delivered, deaths, requests, .. } = self.total;
         writeln!(
             f,
             "{} jobs, {} of them with deaths: {deaths} deaths, {steps} steps, {delivered} messages, {requests} requests",

@@ -89,6 +89,28 @@ fn with_deaths(mut random: Random, size: u32, program: Program, any_rules: bool)
     cluster
 }
 
+/// Runs the job of one seed in which allocations fail. Ranks end before their time only where members that cannot reach each other
+/// agree.
+pub fn run_no_memory(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
+    let mut random = Random(seed);
+    let size = 2 + random.below(5) as u32;
+    let agrees = random.once_in(2);
+    let program = if agrees { programs::no_memory_and_agreements() } else { programs::no_memory() };
+    let mut cluster = Cluster::new(random.bits(), size, program);
+    cluster.plan_deaths(Killer::new(size, Vec::new()), Rules::default());
+    let once_in = [2, 5, 20, 100][random.below(4) as usize];
+    cluster.fail_allocations(once_in);
+    if random.once_in(2) {
+        cluster.let_processes_sleep();
+    }
+    let (name, summary) = run(cluster, seed, "no memory", size, trace)?;
+    if summary.deaths > 0 && !agrees {
+        let what = format!("{} ranks were ended, and none agreed", summary.deaths);
+        return Err(FailedSeed { seed, program: name, size, what });
+    }
+    Ok((name, summary))
+}
+
 /// Runs the job of one seed in which one call waits while a rank dies, or while all other ranks finalize.
 pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);
@@ -240,13 +262,18 @@ impl Tally {
         self.total.delivered += summary.delivered;
         self.total.deaths += summary.deaths;
         self.total.requests += summary.requests;
+        self.total.failed_allocations += summary.failed_allocations;
     }
 
     /// All counters as a table.
     pub fn table(&self) -> String {
         let mut lines = vec![format!(
-            "{} steps, {} messages, {} requests, {} deaths",
-            self.total.steps, self.total.delivered, self.total.requests, self.total.deaths
+            "{} steps, {} messages, {} requests, {} deaths, {} failed allocations",
+            self.total.steps,
+            self.total.delivered,
+            self.total.requests,
+            self.total.deaths,
+            self.total.failed_allocations
         )];
         lines.extend(self.jobs.iter().map(|(name, count)| format!("{count:10}  jobs of {name}")));
         lines.extend(self.branches.iter().map(|(branch, count)| format!("{count:10}  {branch}")));

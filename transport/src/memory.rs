@@ -116,6 +116,9 @@ impl Buffer {
 
     /// As [`zeroed`](Buffer::zeroed), for a length that the user chose: `None` if the system has not enough memory.
     pub fn try_zeroed(bytes: usize) -> Option<Arc<Self>> {
+        if mend_base::allocation_fails() {
+            return None;
+        }
         let mut all = Vec::new();
         all.try_reserve_exact(bytes).ok()?;
         all.resize_with(bytes, || AtomicU8::new(0));

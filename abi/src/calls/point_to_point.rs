@@ -185,6 +185,7 @@ pub(crate) fn irecv(
     let buffer = BufferArgument { address: buffer, count, datatype };
     let handle = world.with(|engine| -> Result<Handle, CallError> {
         let (key, data) = (comm.key(engine)?, buffer.typed(engine)?);
+        engine.reserve_request()?;
         let started = engine.receive(key, source, tag, data)?;
         handle_of_receive(engine, key, started)
     })?;

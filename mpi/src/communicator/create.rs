@@ -26,6 +26,8 @@ pub(crate) enum PendingCreation {
     Group { ranks: Arc<[Rank]>, number: Option<u32> },
     /// The leaders of two groups exchange the groups (MPI_INTERCOMM_CREATE). `identity`: `None` until it is known here.
     Inter { identity: Option<Identity> },
+    /// This member has no memory for its contribution: it votes no.
+    NoMemory,
 }
 
 /// The contribution of one member to the exchange.
@@ -99,6 +101,7 @@ impl PendingCreation {
                     .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0))
             }
             PendingCreation::Group { number, .. } => number.is_some(),
+            PendingCreation::NoMemory => false,
         };
         let created = if complete { self.finish(parent).ok()? } else { None };
         created.map(|created| created.communicator.identity)
@@ -108,7 +111,9 @@ impl PendingCreation {
     pub fn hints(&self) -> Hints {
         match self {
             PendingCreation::Dup { hints, .. } | PendingCreation::Split { hints, .. } => *hints,
-            PendingCreation::Group { .. } | PendingCreation::Inter { .. } => Hints::default(),
+            PendingCreation::Group { .. } | PendingCreation::Inter { .. } | PendingCreation::NoMemory => {
+                Hints::default()
+            }
         }
     }
 
@@ -121,9 +126,10 @@ impl PendingCreation {
     pub fn group(&self) -> Option<&Arc<[Rank]>> {
         match self {
             PendingCreation::Group { ranks, .. } => Some(ranks),
-            PendingCreation::Dup { .. } | PendingCreation::Split { .. } | PendingCreation::Inter { .. } => {
-                None
-            }
+            PendingCreation::Dup { .. }
+            | PendingCreation::Split { .. }
+            | PendingCreation::Inter { .. }
+            | PendingCreation::NoMemory => None,
         }
     }
 
@@ -152,6 +158,7 @@ impl PendingCreation {
             }
             // Its members are not those of one parent.
             PendingCreation::Inter { .. } => Err(Detail::BadCreation),
+            PendingCreation::NoMemory => Err(Detail::NoMemory),
         }
     }
 }

@@ -43,8 +43,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank_in_union() == DUP_NAMER, parent.everyone().size());
         let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
-        let (pending, call) = PendingCreation::dup(number, hints)?;
-        self.start_creation(comm, pending, call, into)
+        self.start_creation(comm, PendingCreation::dup(number, hints), into)
     }
 
     /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
@@ -68,8 +67,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             None => Contribution::NO_NUMBER,
         };
         let parent = self.communicators.valid(comm)?.communicator();
-        let (pending, call) = PendingCreation::split(parent, Contribution { color, key, number }, hints)?;
-        self.start_creation(comm, pending, call, None)
+        let begun = PendingCreation::split(parent, Contribution { color, key, number }, hints);
+        self.start_creation(comm, begun, None)
     }
 
     /// Starts the creation of communicators of the members that share something (MPI_COMM_SPLIT_TYPE), ordered by key. `None`:
@@ -100,8 +99,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             mine.number = self.communicators.allocate_number(size)?;
         }
         let parent = self.communicators.valid(comm)?.communicator();
-        let (pending, call) = PendingCreation::split(parent, mine, Hints::default())?;
-        self.start_creation(comm, pending, call, None)
+        let begun = PendingCreation::split(parent, mine, Hints::default());
+        self.start_creation(comm, begun, None)
     }
 
     /// Starts the creation of an intracommunicator of both groups of `comm` (MPI_INTERCOMM_MERGE): the group with `is_high` comes last. If both
@@ -114,8 +113,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let parent = parent.union();
         let number = self.communicators.allocate_number(parent.size())?;
         let mine = Contribution { color: Some(0), key: i32::from(is_high), number };
-        let (pending, call) = PendingCreation::split(&parent, mine, Hints::default())?;
-        self.start_creation(comm, pending, call, None)
+        let begun = PendingCreation::split(&parent, mine, Hints::default());
+        self.start_creation(comm, begun, None)
     }
 
     /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
@@ -130,14 +129,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn start_creation(
         &mut self,
         comm: CommKey,
-        pending: PendingCreation,
-        call: Collective,
+        begun: Result<(PendingCreation, Collective), Detail>,
         into: Option<UserMemory>,
     ) -> Result<Started, Error> {
         let entry = self.communicators.valid(comm)?;
         // Without the vote, each member goes by its own exchange.
         let has_voted = entry.properties().hints().uniform == Uniform::Local;
-        self.start_creation_on(comm, entry.collective(), has_voted, (pending, call), into)
+        self.start_creation_on(comm, entry.collective(), has_voted, begun, into)
     }
 
     /// Starts a creation whose exchange runs on this context of the parent. `has_voted`: it is decided without a vote.
@@ -146,14 +144,20 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         comm: CommKey,
         channel: Channel,
         has_voted: bool,
-        (pending, call): (PendingCreation, Collective),
+        begun: Result<(PendingCreation, Collective), Detail>,
         into: Option<UserMemory>,
     ) -> Result<Started, Error> {
         let entry = self.communicators.valid(comm)?;
         let (parent, rank) = (entry.communicator().identity, entry.communicator().rank_in_union());
-        let schedule = entry.selection().schedule(rank, entry.members().len() as u32, call);
+        let size = entry.members().len() as u32;
+        // Without memory for the exchange this member takes part all the same: the others are poisoned, and its ballot is no.
+        let (pending, call) = match begun {
+            Ok((pending, call)) => (pending, entry.selection().schedule(rank, size, call)),
+            Err(Detail::NoMemory) => (PendingCreation::NoMemory, Err(mend_coll::Error::NoMemory)),
+            Err(detail) => return Err(Error::of(detail)),
+        };
         let (collectives, mut parts) = self.collectives_and_parts();
-        let stage = match collectives.start(comm, channel, schedule, &mut parts) {
+        let stage = match collectives.start(comm, channel, call, &mut parts) {
             Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
             Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending)),
             Err(error) => Stage::Prepared(Err(error)),

@@ -62,9 +62,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (is_namer, size) = (parent.rank_in_union() == DUP_NAMER, parent.everyone().size());
         let channel = self.communicators.agreement_channel(comm, &self.ends, &mut self.layers)?;
         let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
-        let (pending, call) = PendingCreation::dup(number, Hints::default())?;
-        let started =
-            self.start_creation_on(comm, channel, true, (pending, call), into.map(UserMemory::share))?;
+        let begun = PendingCreation::dup(number, Hints::default());
+        let started = self.start_creation_on(comm, channel, true, begun, into.map(UserMemory::share))?;
         self.request_of(comm, started).map(Some)
     }
 

@@ -34,7 +34,9 @@ impl EarlyMessages {
             return Err(Cause::NoMemory);
         }
         let early = self.by_identity.entry(identity).or_default();
-        early.try_reserve(1).map_err(|_| Cause::NoMemory)?;
+        if !mend_base::reserve(early, 1) {
+            return Err(Cause::NoMemory);
+        }
         early.push(packet);
         *count += 1;
         Ok(())

@@ -220,8 +220,7 @@ impl Instance {
 
     /// This member takes part in no vote any more.
     pub fn leave_votes(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
-        let me = self.me;
-        self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.refuse(Reason::Departed(me), out));
+        self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.leave(out));
     }
 
     /// The communicator is revoked: from now on this member votes no.

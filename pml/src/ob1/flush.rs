@@ -82,9 +82,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Queues an answer; a peer that has ended gets none.
+    /// Queues an answer; a peer that has ended gets none. Nor does one whose messages are discarded: where an answer before was not queued
+    /// for lack of memory, this one would look like garbage to the peer.
     pub(super) fn answer(&mut self, peer: PeerIndex, packet: Packet) {
-        if self.peers.is_closed(peer) {
+        if self.peers.is_discarding(peer) {
             return;
         }
         match self.queues.push_answer(peer, packet.write().as_bytes()) {
