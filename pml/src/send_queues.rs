@@ -16,7 +16,7 @@
 use crate::control_queue::{ControlError, ControlQueues, Places, Protocol};
 use crate::envelope::AM_ID;
 use crate::paged::Paged;
-use mend_base::{ContextId, Key, PeerIndex};
+use mend_base::{ContextId, Key, PeerIndex, Rank};
 use mend_transport::AmId;
 use std::collections::VecDeque;
 
@@ -51,7 +51,7 @@ struct PeerQueues {
 struct Queues {
     messages: VecDeque<QueuedMessage>,
     streams: VecDeque<Key>,
-    /// How many of `messages` are confirmations of retired ids.
+    /// How many of `messages` are answers: confirmations of retired ids, and of operations that never begin.
     retired: u32,
 }
 
@@ -62,6 +62,18 @@ pub(crate) enum QueuedMessage {
     Request(Key),
     /// The confirmation that the peer's context id is used no more, behind the last message that uses it.
     ContextRetired(ContextId),
+    /// The answer to an inquiry that no message will come for this receive of the peer, behind the message that may have left for it.
+    NeverBegins { key: Key, failed: Option<Rank> },
+}
+
+impl QueuedMessage {
+    /// The peer has caused it.
+    fn is_answer(self) -> bool {
+        match self {
+            QueuedMessage::ContextRetired(_) | QueuedMessage::NeverBegins { .. } => true,
+            QueuedMessage::Request(_) => false,
+        }
+    }
 }
 
 /// How many operations may start between two calls of progress before those that start wait for one.
@@ -158,7 +170,7 @@ impl SendQueues {
     /// Queues something in the order of the messages.
     pub(crate) fn push(&mut self, peer: PeerIndex, message: QueuedMessage) -> Result<(), ControlError> {
         let queues = self.peers.at(peer.index()).make();
-        let is_retired = matches!(message, QueuedMessage::ContextRetired(_));
+        let is_retired = message.is_answer();
         if is_retired && queues.retired >= RETIRED_MAX {
             return Err(ControlError::TooMany);
         }
@@ -200,7 +212,7 @@ impl SendQueues {
     /// The first message was sent; the caller updates the congestion after the last one.
     pub(crate) fn pop_message(&mut self, peer: PeerIndex) {
         let Some(queues) = self.queues_mut(peer) else { return };
-        if let Some(QueuedMessage::ContextRetired(_)) = queues.messages.pop_front() {
+        if queues.messages.pop_front().is_some_and(QueuedMessage::is_answer) {
             queues.retired -= 1;
             self.retired -= 1;
         }

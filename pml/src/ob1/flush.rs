@@ -173,6 +173,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     let header = Packet::ContextRetired { context }.write();
                     send_header(net, link.endpoint, MessageClass::Data, AM_ID, header.as_bytes())
                 }
+                QueuedMessage::NeverBegins { key, failed } => {
+                    let header = Packet::Refused { key, reason: Reason::NeverBegins { failed } }.write();
+                    send_header(net, link.endpoint, MessageClass::Data, AM_ID, header.as_bytes())
+                }
             };
             if result.is_err() {
                 mend_base::reach!("pml.flush: a message waits");

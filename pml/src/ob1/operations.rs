@@ -16,7 +16,7 @@
 use super::Ob1;
 use super::arrival::Target;
 use crate::context_table::Subject;
-use crate::envelope::{ChannelName, Envelope, Form, Note, Packet, Reason};
+use crate::envelope::{ChannelName, Envelope, Form, Note, Reason};
 use crate::lent::Lent;
 use crate::operations::{GivenUp, Inquiry, Poison, Stage};
 use crate::request::{Channel, Error};
@@ -244,8 +244,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Reason::Freed | Reason::Unknown => None,
             Reason::GivenUp { failed } | Reason::NeverBegins { failed } => failed,
         };
-        if let Some(key) = note.request_awaiting_answer() {
-            self.answer(from, Packet::Refused { key, reason: Reason::NeverBegins { failed } });
+        let Some(key) = note.request_awaiting_answer() else { return };
+        if self.peers.is_discarding(from) {
+            return;
+        }
+        // The operation may have begun and ended here before the communicator was freed: its message must arrive first, so this is no control
+        // message, which overtakes.
+        match self.queues.push(from, QueuedMessage::NeverBegins { key, failed }) {
+            Ok(()) => self.schedule_flush(from),
+            Err(error) => self.not_queued(from, error),
         }
     }
 

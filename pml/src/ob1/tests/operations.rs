@@ -208,6 +208,31 @@ fn an_inquiry_about_a_communicator_that_is_freed_or_never_created_is_answered() 
     }
 }
 
+/// The member that is asked has taken part, and has freed the communicator since: its message is on its way.
+#[test]
+fn the_answer_of_one_that_has_freed_the_communicator_does_not_overtake_its_message() {
+    for seed in 0..50 {
+        let mut cluster = Cluster::new(3, seed);
+        let on = known(&mut cluster);
+        let of = begin(&mut cluster, &on, 0..2);
+        let posted = receive(&mut cluster, &on, of);
+        // The inquiry leaves, and is not read before the other has freed the communicator.
+        cluster.nodes[1].end(2, End::Failed);
+        cluster.progress_at(1);
+        cluster.send(0, on[0], 1, of, b"data");
+        cluster.nodes[0].ob1.end_operation(on[0], Tag(of));
+        cluster.nodes[0].ob1.close(on[0]);
+        cluster.settle();
+        assert!(
+            matches!(cluster.poll(1, posted), State::Done(Ok(_))),
+            "seed {seed}: {:?}",
+            cluster.poll(1, posted)
+        );
+        assert_nothing_left(&cluster, 0..1);
+        cluster.assert_clean();
+    }
+}
+
 /// The revocation itself ends the receive that asks.
 #[test]
 fn what_is_stored_about_operations_goes_with_the_revocation() {
