@@ -5,7 +5,6 @@
 #include "death_timer.h"
 
 #include <mpi-ext.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { KINDS = 7, MADE = 1, FAILED = 2 };
@@ -52,16 +51,9 @@ static int all_have_it_or_none(int kind, MPI_Comm comm)
 
 int main(int argc, char **argv)
 {
-    int rounds = argc > 1 ? atoi(argv[1]) : 100, failures = 0, ranks, left;
+    int rounds = begin_with_deaths(argc, argv, 2, 3), failures = 0, ranks, left;
     MPI_Comm comm, survivors;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    state = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15ul + (unsigned long)rank * 0x2545f4914f6cdd1dul + 1;
-    for (int i = 0; i < 8; i++)
-        draw(2);
-    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000, 2, 3);
     MPIX_Comm_shrink(MPI_COMM_WORLD, &comm);
     for (int round = 0; round < rounds; round++) {
         if (all_have_it_or_none(round % KINDS, comm))

@@ -6,6 +6,7 @@
 #include "../c/expect.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -38,6 +39,20 @@ static inline void plan_death(unsigned long latest_us, unsigned long deaths, uns
     when.it_value.tv_nsec = (long)(us % 1000000 * 1000);
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) != 0 || timer_settime(timer, 0, &when, NULL) != 0)
         expect("the timer", 0, 1);
+}
+
+/* MPI_Init, and a planned death. The arguments are the number of rounds, which it returns, the seed, and the latest moment in
+ * microseconds. */
+static inline int begin_with_deaths(int argc, char **argv, unsigned long deaths, unsigned long of)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    state = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15ul + (unsigned long)rank * 0x2545f4914f6cdd1dul + 1;
+    for (int i = 0; i < 8; i++)
+        draw(2);
+    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000, deaths, of);
+    return argc > 1 ? atoi(argv[1]) : 100;
 }
 
 #endif

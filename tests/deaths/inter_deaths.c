@@ -6,7 +6,6 @@
 #include "death_timer.h"
 
 #include <mpi-ext.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { TAG = 3, ALL_MADE = 2, NONE_MADE = 1 };
@@ -112,16 +111,9 @@ static int connect(MPI_Comm all)
 
 int main(int argc, char **argv)
 {
-    int rounds = argc > 1 ? atoi(argv[1]) : 100, repairs = 0, ranks, left;
+    int rounds = begin_with_deaths(argc, argv, 1, 3), repairs = 0, ranks, left;
     MPI_Comm all, made;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    state = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15ul + (unsigned long)rank * 0x2545f4914f6cdd1dul + 1;
-    for (int i = 0; i < 8; i++)
-        draw(2);
-    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000, 1, 3);
     MPIX_Comm_shrink(MPI_COMM_WORLD, &all);
     MPI_Comm_size(all, &left);
     for (int round = 0; round < rounds && left > 1; round++) {

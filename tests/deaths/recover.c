@@ -5,7 +5,6 @@
 #include "death_timer.h"
 
 #include <mpi-ext.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { TAG = 3, LONG = 30000 };
@@ -78,16 +77,9 @@ static int is_failure(int code)
 
 int main(int argc, char **argv)
 {
-    int rounds = argc > 1 ? atoi(argv[1]) : 100, repairs = 0, ranks, left;
+    int rounds = begin_with_deaths(argc, argv, 1, 2), repairs = 0, ranks, left;
     MPI_Comm comm, made;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    state = (argc > 2 ? strtoul(argv[2], NULL, 10) : 1) * 0x9e3779b97f4a7c15ul + (unsigned long)rank * 0x2545f4914f6cdd1dul + 1;
-    for (int i = 0; i < 8; i++)
-        draw(2);
-    plan_death(argc > 3 ? strtoul(argv[3], NULL, 10) : 3000, 1, 2);
     MPIX_Comm_shrink(MPI_COMM_WORLD, &comm);
     for (int round = 0; round < rounds; round++) {
         int code = operation(comm, round % 8), flag, agreed;
