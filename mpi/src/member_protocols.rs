@@ -199,18 +199,11 @@ impl MemberProtocols {
         }
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open { me, members, is_freed, .. } => {
-                    self.add(about.identity, me, members);
-                    if is_freed && let Some((instance, mut effects)) = self.instance(about.identity) {
-                        mend_base::reach!(
-                            "mpi.member_protocols: a message about a freed communicator in use"
-                        );
-                        instance.close(ends, &mut effects);
-                    }
-                }
+                Target::Open { me, members, is_freed: false, .. } => self.add(about.identity, me, members),
                 Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
                 Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
-                Target::Retired { was_revoked } => {
+                // An operation on the freed communicator still runs, but its protocols are over as if it were retired.
+                Target::Open { is_revoked: was_revoked, .. } | Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
                     return Ok(());
                 }
