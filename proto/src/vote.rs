@@ -27,7 +27,9 @@
 //! it. So a death causes no messages on communicators whose creation calls nobody has entered. It answers each Up and Request
 //! with its no. That every vote ends does not depend on these messages: each permanent reason reaches every living member by
 //! itself (the owner calls [`refuse`](Vote::refuse), [`on_failure`](Protocol::on_failure) or
-//! [`on_departure`](Vote::on_departure)).
+//! [`on_departure`](Vote::on_departure)). The one exception is a member that lives and [leaves the votes](Vote::leave): its parent
+//! alone is told, refuses, and tells its own. That no may cross the result of its round on the way; it holds for the later ones all
+//! the same.
 //!
 //! # Rounds
 //!
@@ -436,6 +438,12 @@ impl Vote {
     }
 
     fn on_up(&mut self, from: Rank, round: u32, ballot: Ballot, out: &mut Effects) {
+        if let (Some(reason), Some((passed, _))) = (ballot.permanent(), self.last())
+            && passed == round
+        {
+            reach!("proto.vote: a permanent no comes after the result of its round");
+            return self.on_permanent_no(reason, out);
+        }
         if let Some(result) = self.result(round) {
             if ballot.permanent().is_none() {
                 reach!("proto.vote: a ballot meets a member that knows the result");
@@ -455,8 +463,7 @@ impl Vote {
             }
             (0, Some(reason)) => {
                 reach!("proto.vote: a permanent no comes up");
-                self.refuse(reason, out);
-                self.tell_parent(out);
+                self.on_permanent_no(reason, out);
             }
             (1, Some(reason)) => {
                 reach!("proto.vote: a permanent no for the next round comes up");
@@ -476,6 +483,14 @@ impl Vote {
                 self.proceed(out);
             }
             _ => {}
+        }
+    }
+
+    /// A member below this one casts no yes from now on. If it has left the votes, its parent alone is told.
+    fn on_permanent_no(&mut self, reason: Reason, out: &mut Effects) {
+        self.refuse(reason, out);
+        if !matches!(self.stage, Stage::Prepared(_)) {
+            self.tell_parent(out);
         }
     }
 
@@ -628,6 +643,26 @@ mod tests {
         // Member 5 tells member 4, which tells the root.
         assert_eq!((members.sent, members.outcomes[5].len()), (2, 1_000));
         assert_eq!(members.outcomes[5][999].result, Ballot::No(Reason::Failed(Rank(39))));
+    }
+
+    /// Only its parent hears that a member has left the votes, so that message must not get lost behind the result that it crosses.
+    #[test]
+    fn a_member_that_leaves_while_a_result_is_on_its_way_to_it_votes_no_in_the_next_round_too() {
+        let mut members = Members::new(2, Shape::Chain, 0);
+        let other = Ballot::No(Reason::Other);
+        members.at(1, |vote, out| vote.cast(other, out));
+        members.at(0, |vote, out| vote.cast(Ballot::Yes, out));
+        let (from, to, up) = members.messages.pop_front().expect("the ballot of member 1");
+        members.at(to.0, |vote, out| vote.on_message(from, up, out));
+        members.at(1, |vote, out| vote.leave(out));
+        members.deliver_all();
+        members.at(0, |vote, out| vote.cast(Ballot::Yes, out));
+        members.deliver_all();
+        let left = Ballot::No(Reason::Departed(Rank(1)));
+        assert_eq!(
+            members.outcomes[0],
+            [Outcome { round: 0, result: other }, Outcome { round: 1, result: left }]
+        );
     }
 
     #[test]

@@ -137,6 +137,7 @@ const REASONS: &[(&str, &[&str])] = &[
             "proto.vote: a member that gathers sends a no",
             "proto.vote: a member that has sent a no refuses",
             "proto.vote: a no without a permanent reason meets a member that has sent a no",
+            "proto.vote: a permanent no comes after the result of its round",
             "proto.vote: a permanent no comes down",
         ],
     ),

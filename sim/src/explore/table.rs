@@ -34,13 +34,23 @@ impl Check {
 pub fn small() -> Vec<Check> {
     let mut checks = Vec::new();
     for shape in SHAPES {
-        let votes =
-            Votes { size: 3, shape, rounds: 2, crashes: 2, departures: 0, opposes: true, revokes: false };
+        let votes = Votes {
+            size: 3,
+            shape,
+            rounds: 2,
+            crashes: 2,
+            departures: 0,
+            opposes: true,
+            revokes: false,
+            leaves: 0,
+        };
         checks.push(vote(votes));
         checks.push(vote(Votes { size: 4, crashes: 3, opposes: false, ..votes }));
         checks.push(vote(Votes { rounds: 3, crashes: 0, ..votes }));
         checks.push(vote(Votes { departures: 1, ..votes }));
         checks.push(vote(Votes { opposes: false, revokes: true, ..votes }));
+        checks.push(vote(Votes { leaves: 1, ..votes }));
+        checks.push(vote(Votes { crashes: 0, leaves: 3, ..votes }));
         let agreements = Agreements {
             size: 3,
             shape,
@@ -81,16 +91,7 @@ pub fn small() -> Vec<Check> {
 pub fn full() -> Vec<Check> {
     let mut checks = Vec::new();
     for shape in SHAPES {
-        let votes =
-            Votes { size: 4, shape, rounds: 2, crashes: 3, departures: 0, opposes: true, revokes: false };
-        checks.push(vote(votes));
-        checks.push(vote(Votes { rounds: 3, opposes: false, ..votes }));
-        checks.push(vote(Votes { opposes: false, revokes: true, ..votes }));
-        checks.push(vote(Votes { size: 3, revokes: true, departures: 1, ..votes }));
-        checks.push(vote(Votes { crashes: 2, departures: 2, ..votes }));
-        checks.push(vote(Votes { size: 5, rounds: 1, crashes: 2, ..votes }));
-        checks.push(vote(Votes { size: 5, crashes: 2, opposes: false, ..votes }));
-        checks.push(vote(Votes { size: 6, rounds: 1, crashes: 2, opposes: false, ..votes }));
+        checks.extend(full_votes(shape).map(vote));
         for uniform in [false, true] {
             let agreements = Agreements {
                 size: 4,
@@ -142,10 +143,42 @@ pub fn full() -> Vec<Check> {
     checks
 }
 
+/// What the soak checks of votes.
+fn full_votes(shape: Shape) -> impl Iterator<Item = Votes> {
+    let votes = Votes {
+        size: 4,
+        shape,
+        rounds: 2,
+        crashes: 3,
+        departures: 0,
+        opposes: true,
+        revokes: false,
+        leaves: 0,
+    };
+    [
+        votes,
+        Votes { rounds: 3, opposes: false, ..votes },
+        Votes { opposes: false, revokes: true, ..votes },
+        Votes { size: 3, revokes: true, departures: 1, ..votes },
+        Votes { crashes: 2, departures: 2, ..votes },
+        Votes { size: 5, rounds: 1, crashes: 2, ..votes },
+        Votes { size: 5, crashes: 2, opposes: false, ..votes },
+        Votes { size: 6, rounds: 1, crashes: 2, opposes: false, ..votes },
+        Votes { leaves: 1, ..votes },
+        Votes { opposes: false, leaves: 2, ..votes },
+        Votes { crashes: 0, leaves: 4, ..votes },
+        Votes { size: 3, rounds: 3, crashes: 2, leaves: 3, ..votes },
+        Votes { size: 3, crashes: 2, revokes: true, departures: 1, leaves: 2, ..votes },
+    ]
+    .into_iter()
+}
+
 fn vote(votes: Votes) -> Check {
-    let Votes { size, shape, rounds, crashes, departures, opposes, revokes } = votes;
+    let Votes { size, shape, rounds, crashes, departures, opposes, revokes, leaves } = votes;
     let more = [(opposes, ", each may vote no"), (revokes, ", one may revoke")];
-    let name = format!("vote: {}, {rounds} rounds{}", members(size, shape, crashes, departures), said(more));
+    let leaves = if leaves == 0 { String::new() } else { format!(", {leaves} may leave the votes") };
+    let members = members(size, shape, crashes, departures);
+    let name = format!("vote: {members}, {rounds} rounds{}{leaves}", said(more));
     Check::new(name, votes)
 }
 

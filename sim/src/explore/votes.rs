@@ -4,12 +4,13 @@
 //! The owner of each member casts a ballot in each round, at any time or never; with [`Votes::opposes`] each ballot may be no.
 //! With [`Votes::revokes`] any member may revoke the parent at any time, which each other member learns at its own time.
 //! Members may leave MPI while they have no ballot running. The answer of the node daemon about results that departed members
-//! have left takes any time.
+//! have left takes any time. With [`Votes::leaves`] a member may leave the votes at any time, also while its ballot runs, and cast
+//! ballots afterwards.
 //!
 //! What must hold: after somebody, dead or alive, has returned yes from a round, nobody that lives or has left MPI has returned
-//! no from it. Each result has a reason: a yes is no result of a member that voted no, and a no has somebody who voted no or has
-//! ended, or a revocation. When nothing can happen any more but choices and crashes: if a member has ended or the parent is
-//! revoked, no ballot is running; otherwise a ballot runs only while a member has not voted.
+//! no from it. Each result has a reason: a yes is no result of a member that voted no, and a no has somebody who voted no, has
+//! left the votes or has ended, or a revocation. When nothing can happen any more but choices and crashes: if a member has ended or
+//! the parent is revoked, no ballot is running; otherwise a ballot runs only while a member has not voted and has not left the votes.
 
 use super::model::{Effects, MemberOf, Model, Status, View};
 use mend_base::Rank;
@@ -33,6 +34,8 @@ pub struct Votes {
     pub opposes: bool,
     /// Whether a member may revoke the parent.
     pub revokes: bool,
+    /// The most members that leave the votes.
+    pub leaves: u32,
 }
 
 /// What a member's owner remembers. Bit k of a set of rounds is round k.
@@ -48,6 +51,8 @@ pub struct Owner {
     no: u8,
     /// It knows that the parent is revoked.
     is_revoked: bool,
+    /// It has left the votes.
+    has_left: bool,
     /// It has asked the node daemon for the result of this round.
     recall: Option<u32>,
 }
@@ -59,6 +64,8 @@ pub enum Command {
     Cast(Ballot),
     /// It learns that the parent is revoked, or revokes it.
     Revoke,
+    /// It leaves the votes.
+    Leave,
     /// It gets the answer of the node daemon.
     Recalled(u32, Option<Ballot>),
 }
@@ -96,6 +103,10 @@ impl Model for Votes {
         if self.revokes && !is_revoked(view) {
             choices.push(Command::Revoke);
         }
+        let left = view.members().filter(|(_, member)| member.owner.has_left).count() as u32;
+        if left < self.leaves && !member.owner.has_left {
+            choices.push(Command::Leave);
+        }
     }
 
     fn obligations(&self, view: &View<'_, Self>, rank: Rank, obligations: &mut Vec<Command>) {
@@ -121,6 +132,10 @@ impl Model for Votes {
             Command::Revoke => {
                 owner.is_revoked = true;
                 vote.refuse(Reason::Revoked, out);
+            }
+            Command::Leave => {
+                owner.has_left = true;
+                vote.leave(out);
             }
             Command::Recalled(round, result) => {
                 owner.recall = None;
@@ -148,7 +163,8 @@ impl Model for Votes {
     }
 
     fn after_crash(&self, owner: &mut Owner) {
-        *owner = Owner { yes: owner.yes, is_revoked: owner.is_revoked, ..Owner::default() };
+        let Owner { yes, is_revoked, has_left, .. } = *owner;
+        *owner = Owner { yes, is_revoked, has_left, ..Owner::default() };
     }
 
     fn check_outcome(&self, view: &View<'_, Self>, rank: Rank, outcome: &Outcome) -> Result<(), String> {
@@ -158,7 +174,9 @@ impl Model for Votes {
         let is_justified = match outcome.result {
             Ballot::Yes => owner.opposed & round == 0,
             Ballot::No(Reason::Failed(rank)) => has_status(rank, Status::Failed),
-            Ballot::No(Reason::Departed(rank)) => has_status(rank, Status::Departed),
+            Ballot::No(Reason::Departed(rank)) => {
+                has_status(rank, Status::Departed) || view.member(rank).owner.has_left
+            }
             Ballot::No(Reason::Revoked) => is_revoked(view),
             Ballot::No(Reason::Other) => {
                 // What the dead have voted is not remembered.
@@ -186,7 +204,9 @@ impl Model for Votes {
         let living = || view.members().filter(|(_, member)| member.status == Status::Living);
         let may_be_awaited = view.count(Status::Living) == self.size && !is_revoked(view);
         for (rank, member) in living().filter(|(_, member)| vote(member).is_running()) {
-            let is_behind = |(_, other): (_, &MemberOf<Self>)| other.owner.cast < member.owner.cast;
+            let is_behind = |(_, other): (_, &MemberOf<Self>)| {
+                other.owner.cast < member.owner.cast && !other.owner.has_left
+            };
             if !(may_be_awaited && living().any(is_behind)) {
                 return Err(format!("the ballot of member {} never ends", rank.0));
             }
