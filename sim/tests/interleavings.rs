@@ -439,6 +439,21 @@ fn the_parent_may_be_freed_while_its_shrink_runs() {
     });
 }
 
+// Row CC3
+#[test]
+fn the_parent_may_be_freed_while_it_is_duplicated() {
+    passes(4, |process| async move {
+        let (mpi, world) = (process.mpi.clone(), world(&process));
+        let key = -(process.rank.0 as i32);
+        let parent = mpi.split(world, Some(0), key).await.expect("all live").expect("a member");
+        let begun = mpi.dup(parent);
+        mpi.free(parent).expect("it exists");
+        let made = begun.await.expect("all live").expect("a member");
+        barrier(&process, made).await;
+        mpi.free(made).expect("it exists");
+    });
+}
+
 // Row CC1
 #[test]
 fn a_creation_that_fails_at_one_member_fails_at_all() {

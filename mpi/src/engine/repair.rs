@@ -289,6 +289,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// vote, and only then forget the results. Called again when a creation over a freed communicator has ended.
     pub(super) fn close_member_protocols(&mut self, identity: Identity) {
         self.creations.forget(identity);
+        if self.creations.first(identity).is_some() {
+            // Its exchange may still run here while other members vote already: to them this member is not gone.
+            self.with_instance(identity, |instance, ends, fx| instance.expect_vote(ends, fx));
+        }
         let Some((instance, mut fx)) = self.member_protocols.instance(identity) else { return };
         if !instance.is_closing() {
             instance.close(&self.ends, &mut fx);

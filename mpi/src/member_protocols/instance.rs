@@ -206,6 +206,11 @@ impl Instance {
         self.with_vote(VoteOn::Children, ends, fx, |vote, out| vote.cast(ballot, out));
     }
 
+    /// This member will vote, and takes part in the votes of the others from now on.
+    pub fn expect_vote(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        self.with_vote(VoteOn::Children, ends, fx, |_, _| {});
+    }
+
     /// Casts the ballot of the vote on the communicator itself.
     pub fn cast_on_creation(&mut self, ballot: Ballot, ends: &Ends, fx: &mut Effects<'_>) {
         self.with_vote(VoteOn::Creation, ends, fx, |vote, out| vote.cast(ballot, out));
