@@ -39,7 +39,7 @@ pub(crate) use instance::{Effects, Event, Gone, Instance};
 use mend_base::{ContextKind, Identity, Peer, PeerIndex, Rank};
 use mend_pml::{ControlError, End, Ends, Places, Protocol};
 use mend_proto::identity::{ContextName, RetiredNames};
-use mend_proto::spread::{self, Item};
+use mend_proto::spread;
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::{Btl, Cause};
@@ -66,6 +66,8 @@ pub(crate) struct MemberProtocols {
     scratch: Scratch,
     /// Communicators with news that has not left for the neighbours.
     unflushed: BTreeSet<Identity>,
+    /// Freed communicators with operations that must hear of a revocation, and with an instance.
+    in_use: BTreeSet<Identity>,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: RetiredNames,
     /// The peers to which a message was given to the PML.
@@ -117,6 +119,7 @@ impl MemberProtocols {
             && self.packets.is_empty()
             && self.events.is_empty()
             && self.unflushed.is_empty()
+            && self.in_use.is_empty()
             && self.cycle_searches.is_idle()
     }
 
@@ -172,11 +175,11 @@ impl MemberProtocols {
         }
         // The part may have been over before: to those whom it told so this member is absent, and they answer no second one.
         match target(about.identity) {
-            Target::Open { is_freed: true, is_revoked, .. } => {
-                self.on_late_news(from, about, message, is_revoked)
-            }
+            Target::Open { is_freed: true, is_revoked: was_revoked @ true, .. }
             // The instance is there for its results alone.
-            Target::Retired { was_revoked } => self.answer_for_retired(from, about, message, was_revoked),
+            | Target::Retired { was_revoked } => {
+                self.answer_for_retired(from, about, message, was_revoked);
+            }
             Target::Open { .. } | Target::NotCreated(_) => return false,
         }
         true
@@ -194,15 +197,21 @@ impl MemberProtocols {
         }
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
+        let is_news = matches!(message, Message::Spread(_));
         if self.answers_at_once(packet.peer, about, &message, &target) {
             return Ok(());
         }
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
                 Target::Open { me, members, is_freed: false, .. } => self.add(about.identity, me, members),
+                Target::Open { me, members, .. } if is_news => {
+                    mend_base::reach!("mpi.member_protocols: news about a freed communicator in use");
+                    self.add(about.identity, me, members);
+                    self.close(about.identity, true, ends);
+                }
                 Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
                 Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
-                // An operation on the freed communicator still runs, but its protocols are over as if it were retired.
+                // An operation on the freed communicator still runs, but its agreements and votes are over as if it were retired.
                 Target::Open { is_revoked: was_revoked, .. } | Target::Retired { was_revoked } => {
                     self.answer_for_retired(packet.peer, about, &message, was_revoked);
                     return Ok(());
@@ -224,7 +233,6 @@ impl MemberProtocols {
             self.cycle_searches.on_arrival(about.identity, source, message);
             return Ok(());
         }
-        let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
         if instance.is_closing() && instance.owes_results() {
             effects.events.push_back(Event::OwesResults(about.identity));
@@ -264,21 +272,6 @@ impl MemberProtocols {
                 self.packets.push_back(Packet::new(peer, about, &Message::Gone));
             }
         }
-    }
-
-    /// News about a communicator that was freed here and has no part: its operations that still run hear of a revocation.
-    fn on_late_news(&mut self, peer: PeerIndex, about: About, message: &Message, is_revoked: bool) {
-        mend_base::reach!("mpi.member_protocols: news about a freed communicator in use");
-        let revokes = match message {
-            Message::Spread(spread::Message::Items(batch)) => batch.items().any(|item| item == Item::Revoked),
-            Message::Spread(spread::Message::GoneRevoked) => true,
-            _ => false,
-        };
-        if revokes && !is_revoked {
-            self.events.push_back(Event::Learned(about.identity, Item::Revoked));
-            self.schedule_flush(about.identity);
-        }
-        self.answer_for_retired(peer, about, message, is_revoked);
     }
 
     /// Votes no on a communicator that does not exist here and never will.
@@ -352,6 +345,31 @@ impl MemberProtocols {
     pub fn instance(&mut self, identity: Identity) -> Option<(&mut Instance, Effects<'_>)> {
         let MemberProtocols { instances, packets, events, scratch, .. } = self;
         Some((instances.get_mut(&identity)?, Effects { packets, events, scratch }))
+    }
+
+    /// A communicator with an instance was freed. `in_use`: operations on it run, and it is not revoked, so that they must hear of a revocation.
+    pub fn close(&mut self, identity: Identity, in_use: bool, ends: &Ends) {
+        if let Some((instance, mut fx)) = self.instance(identity) {
+            instance.close(in_use, ends, &mut fx);
+        }
+        if in_use {
+            self.in_use.insert(identity);
+        }
+    }
+
+    /// The freed communicators of which operations run, as far as is known.
+    pub fn in_use(&self) -> Vec<Identity> {
+        self.in_use.iter().copied().collect()
+    }
+
+    /// The last operation on a freed communicator has ended, or it is revoked.
+    pub fn end_use(&mut self, identity: Identity, ends: &Ends) {
+        if self.in_use.remove(&identity)
+            && let Some((instance, mut fx)) = self.instance(identity)
+        {
+            instance.end_use(ends, &mut fx);
+            self.schedule_flush(identity);
+        }
     }
 
     /// News about the communicator leaves with the next step.

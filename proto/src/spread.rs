@@ -74,6 +74,8 @@
 //! * It makes a part when the first item is added, a failure of a member is published (but where
 //!   [all are neighbours](Spread::are_all_neighbours)), or a message other than `Gone` comes; it tells the new part of all failures that are
 //!   published. It calls `flush` in each turn of progress in which [`is_due`](Spread::is_due).
+//! * It frees the communicator for this protocol when no operation on it needs news any more: the operations that run when the program frees
+//!   it must hear of a revocation.
 //! * When it has freed the communicator and there is no part, or the part is over, it answers each `Items` with `Gone`, or with
 //!   `GoneRevoked` if the communicator was revoked when it was freed, and ignores the other messages.
 //! * It stores messages for communicators that are not created yet, or at least answers them when the identity is retired: a sender that has

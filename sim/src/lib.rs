@@ -45,4 +45,4 @@ pub mod scale;
 pub mod sweep;
 
 pub use cluster::{Cluster, Program, Summary};
-pub use process::{Process, SimMpi, Transports};
+pub use process::{Process, SimCreation, SimMpi, SimOperation, Transports};

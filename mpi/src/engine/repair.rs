@@ -164,12 +164,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open { me, members, is_freed, .. } = self.target(identity) else { return };
-        let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
+        let Target::Open { me, members, is_freed, is_revoked } = self.target(identity) else { return };
+        _ = self.member_protocols.open(identity, me, &members);
         if is_freed {
-            instance.close(&self.ends, &mut fx);
+            self.member_protocols.close(identity, !is_revoked, &self.ends);
         }
-        event(instance, &self.ends, &mut fx);
+        if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
+            event(instance, &self.ends, &mut fx);
+        }
     }
 
     /// The communicator with this identity, if it exists here; its handle may have been freed.
@@ -190,10 +192,21 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
         let delivered = self.deliver_member_messages();
         self.apply_member_events();
+        self.end_uses();
         self.progress_searches();
         let sent = self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
+    }
+
+    /// Freed communicators whose last operation has ended need no news any more.
+    fn end_uses(&mut self) {
+        for identity in self.member_protocols.in_use() {
+            if !matches!(self.target(identity), Target::Open { .. }) {
+                mend_base::reach!("mpi.repair: the last operation on a freed communicator has ended");
+                self.member_protocols.end_use(identity, &self.ends);
+            }
+        }
     }
 
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
@@ -248,6 +261,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let (collectives, mut parts) = self.collectives_and_parts();
         collectives.revoke(comm, &mut parts);
         self.with_instance(identity, |instance, ends, fx| instance.on_revoked(ends, fx));
+        // A freed one needs no more news.
+        self.member_protocols.end_use(identity, &self.ends);
         self.revoke_group_creations(comm);
         self.wake_ups.notify_all();
     }
@@ -293,10 +308,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             // Its exchange may still run here while other members vote already: to them this member is not gone.
             self.with_instance(identity, |instance, ends, fx| instance.expect_vote(ends, fx));
         }
-        let Some((instance, mut fx)) = self.member_protocols.instance(identity) else { return };
+        let in_use = matches!(self.target(identity), Target::Open { is_revoked: false, .. });
+        let Some((instance, _)) = self.member_protocols.instance(identity) else { return };
         if !instance.is_closing() {
-            instance.close(&self.ends, &mut fx);
+            self.member_protocols.close(identity, in_use, &self.ends);
         }
+        let Some((instance, _)) = self.member_protocols.instance(identity) else { return };
         let is_voting = instance.is_voting() || self.creations.first(identity).is_some();
         if instance.owes_results() && !is_voting && !self.agreements.has_begun_closing(identity) {
             self.agreements.begin_closing(identity, CLOSING);

@@ -79,6 +79,8 @@ pub(crate) struct Instance {
     spread: Option<Box<Spread>>,
     /// The handle was freed.
     closing: bool,
+    /// The handle was freed, and operations on the communicator run, which must hear of a revocation: the part that spreads news stays open.
+    in_use: bool,
     /// All members have passed all agreements and votes: nobody needs their results.
     is_closed: bool,
 }
@@ -109,6 +111,7 @@ impl Instance {
             creation: None,
             spread: None,
             closing: false,
+            in_use: false,
             is_closed: false,
         }
     }
@@ -163,15 +166,15 @@ impl Instance {
         self.closing
     }
 
-    /// Whether the communicator was freed, and has no part that spreads news.
+    /// Whether the communicator was freed, and neither has a part that spreads news nor needs one.
     pub fn takes_no_news(&self) -> bool {
-        self.closing && self.spread.is_none()
+        self.closing && !self.in_use && self.spread.is_none()
     }
 
     /// Whether the communicator was freed and nothing is owed to other members any more.
     pub fn is_over(&self) -> bool {
         let spread_is_over = self.spread.as_ref().is_none_or(|spread| spread.is_over());
-        self.closing && !self.owes_results() && spread_is_over
+        self.closing && !self.in_use && !self.owes_results() && spread_is_over
     }
 
     fn is_revoked(&self) -> bool {
@@ -256,9 +259,22 @@ impl Instance {
         }
     }
 
-    /// The communicator was freed.
-    pub fn close(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
-        self.closing = true;
+    /// The communicator was freed. `in_use`: operations on it run, and it is not revoked.
+    pub fn close(&mut self, in_use: bool, ends: &Ends, fx: &mut Effects<'_>) {
+        (self.closing, self.in_use) = (true, in_use);
+        if !in_use {
+            self.close_spread(ends, fx);
+        }
+    }
+
+    /// No operation on the freed communicator needs news any more.
+    pub fn end_use(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
+        if core::mem::take(&mut self.in_use) {
+            self.close_spread(ends, fx);
+        }
+    }
+
+    fn close_spread(&mut self, ends: &Ends, fx: &mut Effects<'_>) {
         if self.spread.is_some() {
             self.with_spread(ends, fx, |spread, out| spread.close(out));
         }
@@ -466,7 +482,7 @@ impl Instance {
         }
         if let Some(spread) = self.spread.as_deref_mut() {
             event(spread, out);
-            if is_new && self.closing {
+            if is_new && self.closing && !self.in_use {
                 // News that comes after the communicator was freed is passed on, and is the last.
                 spread.close(out);
             }
