@@ -63,6 +63,7 @@ const USAGE: &str =
   --pin A,B              the processors of the ranks (default 0,1)
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
   --open-mpi             Open MPI from PyPI too
+  --spinning             Mend also with ranks that poll for a second before they sleep
 
        mend-bench constants --mend PREFIX [--pin A,B]
   the constants of the cost model of cargo sim scale on this host";

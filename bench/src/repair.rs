@@ -14,10 +14,22 @@ struct Options<'a> {
     mend: Option<&'a str>,
     others: Vec<(&'a str, &'a str)>,
     open_mpi: bool,
+    spinning: bool,
     ranks: Vec<u32>,
     rounds: u32,
     iterations: u32,
     pin: &'a str,
+}
+
+impl Options<'_> {
+    /// The option that takes no value.
+    fn flag(&mut self, option: &str) -> Option<&mut bool> {
+        match option {
+            "--open-mpi" => Some(&mut self.open_mpi),
+            "--spinning" => Some(&mut self.spinning),
+            _ => None,
+        }
+    }
 }
 
 /// One operation: the program, the number of its row, and its name.
@@ -61,7 +73,10 @@ struct Measured {
 pub fn command(words: &[&str]) -> Outcome {
     let options = parse(words)?;
     let folder = folder()?;
-    let mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &sources(), &folder)?;
+    let mut mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &sources(), &folder)?;
+    if let (true, Some(prefix)) = (options.spinning, options.mend) {
+        mpis.push(Mpi::spinning(prefix, &sources(), &folder)?);
+    }
     let mut measured = Measured::default();
     for round in 0..options.rounds {
         for &ranks in &options.ranks {
@@ -174,6 +189,7 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
         mend: None,
         others: Vec::new(),
         open_mpi: false,
+        spinning: false,
         ranks: vec![2, 4, 8],
         rounds: 5,
         iterations: 2_000,
@@ -181,8 +197,8 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
     };
     let mut words = words.iter();
     while let Some(&option) = words.next() {
-        if option == "--open-mpi" {
-            options.open_mpi = true;
+        if let Some(flag) = options.flag(option) {
+            *flag = true;
             continue;
         }
         let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", super::USAGE))?;
@@ -212,8 +228,8 @@ mod tests {
 
     #[test]
     fn the_command_line_is_understood_or_refused() {
-        let options = parse(&["--mend", "p", "--ranks", "2,8", "--rounds", "3", "--open-mpi"]).unwrap();
-        assert_eq!((options.ranks, options.rounds, options.open_mpi), (vec![2, 8], 3, true));
+        let options = parse(&["--mend", "p", "--ranks", "2,8", "--rounds", "3", "--spinning"]).unwrap();
+        assert_eq!((options.ranks, options.rounds, options.spinning), (vec![2, 8], 3, true));
         for wrong in [&["--ranks", "0"][..], &["--rounds"], &["--calls", "x"], &["--rival", "x"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

@@ -73,6 +73,14 @@ impl Mpi {
         Ok(mpis)
     }
 
+    /// Mend at `prefix` with ranks that do not sleep in a wait of a second, as those of most other MPIs never do.
+    pub fn spinning(prefix: &str, sources: &Path, folder: &Path) -> Outcome<Mpi> {
+        let mut mpi = Mpi::installed("Mend, spinning", Path::new(prefix))?;
+        mpi.arguments = vec!["--mca", "world.spin_us", "1000000"];
+        mpi.compile(sources, folder)?;
+        Ok(mpi)
+    }
+
     /// Open MPI's own build for PyPI, in a virtual environment under `folder`: downloaded once; nothing else is changed.
     fn open_mpi(folder: &Path) -> Outcome<Mpi> {
         let home = folder.join(format!("openmpi-{OPEN_MPI}"));
@@ -138,7 +146,7 @@ impl Mpi {
     }
 
     fn programs(&self, folder: &Path) -> PathBuf {
-        folder.join("programs").join(self.name.replace(' ', "-"))
+        folder.join("programs").join(self.name.replace([' ', ','], "-"))
     }
 
     fn first_line_of_version(&self) -> String {
