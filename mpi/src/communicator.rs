@@ -9,6 +9,7 @@ mod create;
 mod properties;
 
 use crate::layers::Layers;
+use crate::origin::Origin;
 use crate::published_groups::PublishedGroups;
 use crate::{CommKey, Detail, Error, ErrorRange};
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
@@ -50,6 +51,8 @@ pub(crate) struct CommEntry {
     freed: bool,
     revoked: bool,
     properties: Properties,
+    /// If it may exist at some members only.
+    origin: Option<Origin>,
     /// The next in the list [`Communicators::unused`].
     next_unused: Option<CommKey>,
 }
@@ -92,6 +95,16 @@ impl CommEntry {
     /// The error for arguments of calls that Mend does not support on an intercommunicator.
     pub fn require_intra(&self) -> Result<(), Error> {
         if self.communicator.is_inter() { Err(Error::of(Detail::Intercommunicator)) } else { Ok(()) }
+    }
+
+    /// How it was created, if it may exist at some members only.
+    pub fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// It may exist at some members only.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
     }
 
     /// The peer indices of all members, by rank in the union.
@@ -576,6 +589,7 @@ impl Communicators {
                 freed: false,
                 revoked: false,
                 properties,
+                origin: None,
                 next_unused: None,
             }
         };

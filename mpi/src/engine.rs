@@ -14,6 +14,7 @@ mod ends;
 mod failures;
 mod group_creation;
 mod intercomm_creation;
+mod origins;
 mod properties;
 mod repair;
 mod reports;
@@ -217,6 +218,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let identity = self.communicators.valid(comm)?.communicator().identity;
         self.communicators.free(comm, &mut self.layers)?;
         self.close_member_protocols(identity);
+        self.member_protocols.recheck_early();
         Ok(())
     }
 

@@ -33,6 +33,7 @@ mod packet;
 mod searches;
 
 use crate::layers::Layers;
+use crate::origin::Origin;
 use early::EarlyMessages;
 use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Gone, Instance};
@@ -66,6 +67,8 @@ pub(crate) struct MemberProtocols {
     scratch: Scratch,
     /// Communicators with news that has not left for the neighbours.
     unflushed: BTreeSet<Identity>,
+    /// Whether this member will ever have the communicators of early messages is to be looked at.
+    rechecks_early: bool,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: RetiredNames,
     /// The peers to which a message was given to the PML.
@@ -79,7 +82,14 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
-    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool, is_revoked: bool },
+    Open {
+        me: Rank,
+        members: Arc<[PeerIndex]>,
+        is_freed: bool,
+        is_revoked: bool,
+        /// If it may exist at some members only.
+        origin: Option<Origin>,
+    },
     /// It is not created here yet. What is known of the process that creates it.
     NotCreated(Creator),
     /// It was freed here, or its creation failed.
@@ -117,6 +127,7 @@ impl MemberProtocols {
             && self.packets.is_empty()
             && self.events.is_empty()
             && self.unflushed.is_empty()
+            && !self.rechecks_early
             && self.cycle_searches.is_idle()
     }
 
@@ -194,12 +205,16 @@ impl MemberProtocols {
         }
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
+        let is_origin = matches!(message, Message::Origin(_));
         if self.answers_at_once(packet.peer, about, &message, &target) {
             return Ok(());
         }
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open { me, members, is_freed: false, .. } => self.add(about.identity, me, members),
+                Target::Open { .. } | Target::Retired { .. } if is_origin => return Ok(()),
+                Target::Open { me, members, is_freed: false, origin, .. } => {
+                    self.open(about.identity, me, &members, origin);
+                }
                 Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
                 Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
                 // An operation on the freed communicator still runs, but its protocols are over as if it were retired.
@@ -253,7 +268,7 @@ impl MemberProtocols {
                 self.refuse_creation(peer, about, message, reason);
             }
             // A search of a member that has not heard of the closing yet.
-            Message::Crossing(_) => {}
+            Message::Crossing(_) | Message::Origin(_) => {}
             Message::Agreement(_) | Message::Vote(_) => {
                 mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
                 if was_revoked {
@@ -320,6 +335,7 @@ impl MemberProtocols {
             (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
         let stored = self.early.store(about.identity, packet);
+        self.recheck_early();
         if stored.is_err() {
             self.discarded.insert(packet.peer);
         }
@@ -337,15 +353,12 @@ impl MemberProtocols {
         identity: Identity,
         me: Rank,
         members: &Arc<[PeerIndex]>,
+        origin: Option<Origin>,
     ) -> (&mut Instance, Effects<'_>) {
         let MemberProtocols { instances, packets, events, scratch, .. } = self;
-        let make = || Instance::new(identity, me, Arc::clone(members));
+        let make = || Instance::new(identity, me, Arc::clone(members), origin);
         let instance = instances.entry(identity).or_insert_with(make);
         (instance, Effects { packets, events, scratch })
-    }
-
-    fn add(&mut self, identity: Identity, me: Rank, members: Arc<[PeerIndex]>) {
-        self.instances.insert(identity, Instance::new(identity, me, members));
     }
 
     /// The instance of a communicator.
@@ -362,6 +375,24 @@ impl MemberProtocols {
     /// A communicator was created, or will never be: its early messages arrive now.
     pub fn deliver_early(&mut self, identity: Identity) {
         self.inbox.extend(self.early.take(identity));
+    }
+
+    /// A communicator of which early messages name the origin may be one that this member will never have: the owner is to look.
+    pub fn recheck_early(&mut self) {
+        self.rechecks_early = self.early.have_origins();
+    }
+
+    /// The origins that early messages name, each with its communicator, if they are to be looked at.
+    pub fn take_origins_to_recheck(&mut self) -> Vec<(Identity, Origin)> {
+        match core::mem::take(&mut self.rechecks_early) {
+            true => self.early.origins().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// The number of communicators that are not created here and of which messages have come.
+    pub fn early(&self) -> usize {
+        self.early.len()
     }
 
     /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
@@ -393,7 +424,7 @@ impl MemberProtocols {
         for (&identity, instance) in instances {
             let Some(member) = instance.rank_of(peer) else { continue };
             cycle_searches.on_end(identity, member);
-            instance.on_end(peer, how, ends, &mut effects);
+            instance.on_end((who, peer), how, ends, &mut effects);
             unflushed.insert(identity);
         }
         self.packets.retain(|packet| packet.peer != peer);

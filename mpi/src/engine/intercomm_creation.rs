@@ -107,7 +107,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn begin_inter(&mut self, comm: CommKey, leader: Rank, parent: Identity) -> Result<Key, Error> {
         let (pending, stage) = (PendingCreation::Inter { identity: None }, Stage::Leaders);
         let inter = Some(Box::new(InterCreation::new(leader)?));
-        self.begin_creation(comm, Creation { parent, pending, into: None, stage, has_voted: false, inter })
+        self.begin_creation(
+            comm,
+            Creation { parent, pending, into: None, stage, has_voted: false, origin: None, inter },
+        )
     }
 
     /// Without memory for the creation this member takes no part in it: neither the local communicator nor the other leader waits for it.

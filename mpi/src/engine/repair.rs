@@ -3,11 +3,13 @@
 //! communicators with failed members, and all but revocation also on revoked ones (Trap 10).
 
 use super::Engine;
+use super::origins::known_origin;
 use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
 use crate::operation_table::Ended;
+use crate::origin::{Exchange, Origin};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
@@ -164,8 +166,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open { me, members, is_freed, .. } = self.target(identity) else { return };
-        let (instance, mut fx) = self.member_protocols.open(identity, me, &members);
+        let Target::Open { me, members, is_freed, origin, .. } = self.target(identity) else { return };
+        let (instance, mut fx) = self.member_protocols.open(identity, me, &members, origin);
         if is_freed {
             instance.close(&self.ends, &mut fx);
         }
@@ -180,7 +182,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     fn target(&self, identity: Identity) -> Target {
         let Engine { layers, communicators, peer_reports, ends, .. } = self;
-        target(&layers.pml, communicators, identity, |creator| {
+        target(&layers.pml, communicators, ends, identity, |creator| {
             creator_of(creator, layers.runtime.membership().peer, peer_reports.find(creator), ends)
         })
     }
@@ -191,6 +193,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let delivered = self.deliver_member_messages();
         self.apply_member_events();
         self.progress_searches();
+        self.refuse_lost_communicators();
         let sent = self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
@@ -203,7 +206,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
             let me = layers.runtime.membership().peer;
             let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
-            let target = |identity| target(&layers.pml, communicators, identity, known);
+            let target = |identity| target(&layers.pml, communicators, ends, identity, known);
             if let Err(cause) = member_protocols.deliver(packet, target, ends) {
                 self.peer_reports.on_evidence(packet.peer, cause);
             }
@@ -249,6 +252,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         collectives.revoke(comm, &mut parts);
         self.with_instance(identity, |instance, ends, fx| instance.on_revoked(ends, fx));
         self.revoke_group_creations(comm);
+        self.member_protocols.recheck_early();
         self.wake_ups.notify_all();
     }
 
@@ -458,6 +462,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             // The other members have it: their messages are refused from now on.
             self.layers.pml.never_open(identity);
         }
+        if let Some(entry) = key.ok().and_then(|key| self.communicators.get_mut(key)) {
+            let origin = Origin { parent: original.identity, exchange: Exchange::Shrink };
+            entry.set_origin(decision.departed.then_some(origin));
+        }
         self.member_protocols.deliver_early(identity);
         key.map(Some)
     }
@@ -525,6 +533,7 @@ fn creator_of(creator: Peer, me: Peer, index: Option<PeerIndex>, ends: &Ends) ->
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
+    ends: &Ends,
     identity: Identity,
     known: impl Fn(Peer) -> Creator,
 ) -> Target {
@@ -537,6 +546,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                     members: Arc::clone(entry.members()),
                     is_freed: entry.is_freed(),
                     is_revoked: entry.is_revoked(),
+                    origin: known_origin(entry, ends),
                 },
                 None => Target::Retired { was_revoked: false },
             }
