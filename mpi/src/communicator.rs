@@ -274,6 +274,11 @@ impl Communicators {
         self.myself
     }
 
+    /// Reserves memory for so many more communicators in the table. `false`: there is none.
+    pub fn reserve(&mut self, count: usize) -> bool {
+        self.table.try_reserve(count)
+    }
+
     /// The number of communicators.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -411,7 +416,9 @@ impl Communicators {
     /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
     /// allocated again. Otherwise other processes would store the gap among the retired identities of this process for ever.
     pub fn return_number(&mut self, parent: &Communicator, number: u32) {
-        if let Some(creator) = parent.peer(parent.rank) {
+        // No other process learns a number that a process allocates alone, so it leaves no gap.
+        let is_alone = parent.everyone().size() == 1;
+        if let Some(creator) = parent.peer(parent.rank).filter(|_| !is_alone) {
             self.identities.give_back(Identity { creator, number });
         }
     }

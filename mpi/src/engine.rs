@@ -148,6 +148,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         };
         let index = engine.peer_reports.peer_index(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
+        engine.reserve_for_communicator()?;
         if engine.peer_reports.connect_or_end(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }

@@ -209,6 +209,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         pending: &PendingCreation,
         origin: Option<Origin>,
     ) -> Result<Option<CommKey>, Error> {
+        self.reserve_for_communicator()?;
         let made = self.communicators.commit(comm, pending, &self.ends, &mut self.layers)?;
         if let Some(entry) = made.and_then(|made| self.communicators.get_mut(made)) {
             entry.set_origin(origin);
@@ -217,6 +218,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.member_protocols.deliver_early(identity);
         }
         Ok(made)
+    }
+
+    /// Reserves what one more communicator needs later, when it is too late for an error, and one that a shrink makes: others may have
+    /// that one already. A shrink uses the latter, and the communicator that it replaces gives it back when it is freed.
+    pub(super) fn reserve_for_communicator(&mut self) -> Result<(), Error> {
+        let agreements = self.agreements.reserve(self.communicators.len() + 2);
+        match agreements && self.communicators.reserve(2) {
+            true => Ok(()),
+            false => Err(Error::of(Detail::NoMemory)),
+        }
     }
 
     pub(super) fn identity_of(&self, comm: CommKey) -> Option<Identity> {
@@ -230,6 +241,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for _ in 0..self.creations.active() {
             let Some(key) = self.creations.take_active() else { break };
             let Some(comm) = self.creations.operations().comm_of(key) else { continue };
+            self.send_notes(key);
             let creation = self.creations.operations().running(key);
             let is_leader_waiting = creation.is_some_and(Creation::is_leader_waiting);
             match creation.map(|creation| &creation.stage) {

@@ -92,7 +92,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             acknowledged.iter().fold(SetHash::default(), |hash, rank| hash.with(u64::from(rank.0)));
         let uniform = entry.properties().hints().agree_uniform;
         let contribution = Contribution { value, op, acknowledged, uniform };
-        let Begun { operation, answer } = self.agreements.begin(comm, identity, purpose, contribution)?;
+        let Begun { operation, answer } = {
+            let communicators = self.communicators.len();
+            self.agreements.begin((comm, identity), communicators, purpose, contribution)?
+        };
         if let Some(entry) = self.communicators.get_mut(comm) {
             entry.begin_operation();
         }
@@ -457,7 +460,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return Ok(None);
         };
         // A communicator of this process alone keeps the identity: a member that has failed may have proposed it.
-        let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers);
+        let key = match self.agreements.reserve(self.communicators.len() + 1) {
+            true => self.communicators.enter(made, members, properties, &self.ends, &mut self.layers),
+            false => Err(Error::of(Detail::NoMemory)),
+        };
         if key.is_err() {
             // The other members have it: their messages are refused from now on.
             self.layers.pml.never_open(identity);
