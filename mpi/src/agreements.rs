@@ -15,7 +15,7 @@
 
 use crate::member_protocols::Absence;
 use crate::operation_table::{Ended, OperationTable};
-use crate::{CommKey, Error};
+use crate::{CommKey, Detail, Error};
 use mend_base::{Identity, Key};
 use mend_comm::Group;
 use mend_proto::agreement::{AgreementId, Contribution, Decision};
@@ -96,14 +96,25 @@ pub(crate) struct Begun {
 }
 
 impl Agreements {
-    /// Begins an operation on `comm`, whose identity is given, and queues its agreement.
+    /// Reserves memory for one operation on each of so many communicators. `false`: there is none.
+    pub fn reserve(&mut self, communicators: usize) -> bool {
+        self.operations.try_reserve(communicators)
+    }
+
+    /// Begins an operation on `comm`, whose identity is given, and queues its agreement. The first on a communicator has its memory
+    /// reserved, so that the other members do not wait for one that cannot begin; `Err`: for another one, besides those that are not
+    /// released, there is no memory, and nothing has begun. `communicators`: how many there are.
     pub fn begin(
         &mut self,
-        comm: CommKey,
-        identity: Identity,
+        (comm, identity): (CommKey, Identity),
+        communicators: usize,
         purpose: Purpose,
         contribution: Contribution,
     ) -> Result<Begun, Error> {
+        // What is reserved for others stays so.
+        if !self.operations.try_reserve(communicators + 1) && self.operations.has_on(comm) {
+            return Err(Error::of(Detail::NoMemory));
+        }
         let operation = self.operations.begin(comm, purpose)?;
         if let Some(at) = self.answers.iter().position(|answer| answer.0 == identity) {
             return Ok(Begun { operation, answer: Some(self.answers.remove(at).1) });

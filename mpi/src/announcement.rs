@@ -94,17 +94,30 @@ impl Announcement {
         Ok(())
     }
 
+    /// Whether it has begun and waits for memory for its receive. The member above it in the tree does not wait for one that gives up.
+    fn lacks_receive(&self) -> bool {
+        self.receive.is_none() && self.result.is_none()
+    }
+
     /// The number, once it is known here and the children get it.
     pub fn progress<N: Btl, R>(
         &mut self,
         layers: &mut Layers<N, R>,
         ends: &Ends,
     ) -> Option<Result<u32, Error>> {
+        if self.lacks_receive()
+            && let Err(error) = self.post(layers, ends)
+        {
+            self.finish(Err(error));
+        }
         while let Some(receive) = self.receive {
             let State::Done(result) = layers.pml.poll(receive, ends) else { return None };
             layers.pml.release(receive);
             self.receive = None;
             self.on_received(result.map(|_| ()), layers, ends);
+        }
+        if self.lacks_receive() {
+            return None;
         }
         self.forward(layers, ends);
         self.result.filter(|_| self.unsent.is_empty())
@@ -151,9 +164,12 @@ impl Announcement {
         let from = Source::Rank(self.ranks[parent.index()]);
         let into = TypedBuffer::bytes(UserMemory::of_buffer(&self.message));
         let lent = Lent { net: &mut layers.net, ends };
-        match layers.pml.receive(lent, self.channel, from, TagSelector::Tag(self.tag), into)? {
-            Started::Running(receive) => self.receive = Some(receive),
-            Started::Done(_) => self.on_received(Ok(()), layers, ends),
+        match layers.pml.receive(lent, self.channel, from, TagSelector::Tag(self.tag), into) {
+            Ok(Started::Running(receive)) => self.receive = Some(receive),
+            Ok(Started::Done(_)) => self.on_received(Ok(()), layers, ends),
+            // At the next call of progress: a message that has come needs no memory.
+            Err(PmlError::NoMemory) => mend_base::reach!("mpi.announcement: no memory for the receive"),
+            Err(error) => return Err(error.into()),
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod create;
 mod properties;
 
 use crate::layers::Layers;
+use crate::origin::Origin;
 use crate::published_groups::PublishedGroups;
 use crate::{CommKey, Detail, Error, ErrorRange};
 pub(crate) use create::{Contribution, Created, DUP_NAMER, PendingCreation};
@@ -50,6 +51,8 @@ pub(crate) struct CommEntry {
     freed: bool,
     revoked: bool,
     properties: Properties,
+    /// If it may exist at some members only.
+    origin: Option<Origin>,
     /// The next in the list [`Communicators::unused`].
     next_unused: Option<CommKey>,
 }
@@ -92,6 +95,16 @@ impl CommEntry {
     /// The error for arguments of calls that Mend does not support on an intercommunicator.
     pub fn require_intra(&self) -> Result<(), Error> {
         if self.communicator.is_inter() { Err(Error::of(Detail::Intercommunicator)) } else { Ok(()) }
+    }
+
+    /// How it was created, if it may exist at some members only.
+    pub fn origin(&self) -> Option<Origin> {
+        self.origin
+    }
+
+    /// It may exist at some members only.
+    pub fn set_origin(&mut self, origin: Option<Origin>) {
+        self.origin = origin;
     }
 
     /// The peer indices of all members, by rank in the union.
@@ -261,6 +274,11 @@ impl Communicators {
         self.myself
     }
 
+    /// Reserves memory for so many more communicators in the table. `false`: there is none.
+    pub fn reserve(&mut self, count: usize) -> bool {
+        self.table.try_reserve(count)
+    }
+
     /// The number of communicators.
     pub fn len(&self) -> usize {
         self.table.len()
@@ -398,7 +416,9 @@ impl Communicators {
     /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
     /// allocated again. Otherwise other processes would store the gap among the retired identities of this process for ever.
     pub fn return_number(&mut self, parent: &Communicator, number: u32) {
-        if let Some(creator) = parent.peer(parent.rank) {
+        // No other process learns a number that a process allocates alone, so it leaves no gap.
+        let is_alone = parent.everyone().size() == 1;
+        if let Some(creator) = parent.peer(parent.rank).filter(|_| !is_alone) {
             self.identities.give_back(Identity { creator, number });
         }
     }
@@ -576,6 +596,7 @@ impl Communicators {
                 freed: false,
                 revoked: false,
                 properties,
+                origin: None,
                 next_unused: None,
             }
         };

@@ -28,6 +28,7 @@ use crate::collective::LivenessQuery;
 use crate::communicator::PendingCreation;
 use crate::inter_creation::{InterCreation, InterStep, LeaderSide};
 use crate::operation_table::OperationTable;
+use crate::origin::{Exchange, Origin};
 use crate::{CommKey, Error};
 use mend_base::{Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::UserMemory;
@@ -45,6 +46,8 @@ pub(crate) struct Creation {
     pub stage: Stage,
     /// This member has voted.
     pub has_voted: bool,
+    /// How other members name this creation, if it is decided without a vote.
+    pub origin: Option<Origin>,
     /// Of the creation of an intercommunicator.
     pub inter: Option<Box<InterCreation>>,
 }
@@ -206,6 +209,16 @@ impl Creations {
         self.active.iter().filter_map(|&key| Some((key, is_announced(key)?))).collect()
     }
 
+    /// Whether a creation that runs may make a communicator of this origin.
+    pub fn may_make(&self, origin: Origin) -> bool {
+        let may = |creation: &Creation| match (&creation.stage, origin.exchange) {
+            (Stage::Exchange(_), Exchange::Collective(_)) => creation.origin == Some(origin),
+            (Stage::Announcement(_), Exchange::Group { .. }) => creation.parent == origin.parent,
+            _ => false,
+        };
+        self.active.iter().filter_map(|&key| self.operations.running(key)).any(may)
+    }
+
     /// The number of a leader's call: calls with the same peer communicator, other leader and tag pair in their order.
     pub fn next_call(&mut self, peer_comm: Identity, other: Rank, tag: Tag) -> u32 {
         let call = self.calls.entry((peer_comm, other, tag.0)).or_default();
@@ -284,7 +297,8 @@ mod tests {
             let announcement = Announcement::new(Channel(key), Tag(7), Arc::clone(&ranks), Rank(1), 1);
             let stage = Stage::Announcement(announcement.expect("memory"));
             let pending = PendingCreation::Group { ranks, number: None };
-            let creation = Creation { parent, pending, into: None, stage, has_voted: false, inter: None };
+            let creation =
+                Creation { parent, pending, into: None, stage, has_voted: false, origin: None, inter: None };
             creations.begin(CommKey(key), creation).expect("memory")
         };
         let [first, second, third] = [announced(), announced(), announced()];

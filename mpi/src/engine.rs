@@ -14,6 +14,7 @@ mod ends;
 mod failures;
 mod group_creation;
 mod intercomm_creation;
+mod origins;
 mod properties;
 mod repair;
 mod reports;
@@ -147,6 +148,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         };
         let index = engine.peer_reports.peer_index(me);
         engine.communicators.open_predefined(me, size, index, &mut engine.layers)?;
+        engine.reserve_for_communicator()?;
         if engine.peer_reports.connect_or_end(index, &card, &mut engine.layers).is_err() {
             engine.publish_ends();
         }
@@ -217,6 +219,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let identity = self.communicators.valid(comm)?.communicator().identity;
         self.communicators.free(comm, &mut self.layers)?;
         self.close_member_protocols(identity);
+        self.member_protocols.recheck_early();
         Ok(())
     }
 

@@ -20,7 +20,7 @@ use mend_base::{Peer, Rank, Reader, Source, Tag, TagSelector, Writer};
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error as PmlError, Lent, Request, SendMode, Started, State};
 use mend_transport::{Btl, Buffer, UserMemory};
-use std::collections::VecDeque;
+
 use std::sync::Arc;
 
 /// What a leader says, to the other leader or to its own group.
@@ -167,24 +167,26 @@ pub(crate) struct LeaderExchange {
     tag: Tag,
     /// The number of this call.
     call: u32,
-    unsent: VecDeque<Arc<Buffer>>,
+    /// What was said and has not left: the group, and then the last note, which gets its memory when it leaves.
+    unsent_group: Option<Arc<Buffer>>,
+    unsent_last: Option<Note>,
     receive: Option<(Request, Arc<Buffer>)>,
-    /// Reserved for the last note; `None`: it was said.
-    last: Option<Arc<Buffer>>,
+    is_concluded: bool,
 }
 
 impl LeaderExchange {
-    /// Begins, with memory for all but the group. `call` is called when nothing can fail any more: a call that the other leader never hears
-    /// of has no number.
-    pub fn new(
-        (channel, other, tag): (Channel, Rank, Tag),
-        call: impl FnOnce() -> u32,
-    ) -> Result<LeaderExchange, Error> {
-        let no_memory = || Error::of(Detail::NoMemory);
-        let last = Some(Buffer::try_zeroed(Note::BYTES).ok_or_else(no_memory)?);
-        let mut unsent = VecDeque::new();
-        unsent.try_reserve_exact(2).map_err(|_| no_memory())?;
-        Ok(LeaderExchange { channel, other, tag, call: call(), unsent, receive: None, last })
+    /// Begins. This needs no memory: otherwise the other leader, which cannot be told, would wait.
+    pub fn new((channel, other, tag): (Channel, Rank, Tag), call: u32) -> LeaderExchange {
+        LeaderExchange {
+            channel,
+            other,
+            tag,
+            call,
+            unsent_group: None,
+            unsent_last: None,
+            receive: None,
+            is_concluded: false,
+        }
     }
 
     /// Says the group of this leader. Nothing is sent yet.
@@ -194,13 +196,13 @@ impl LeaderExchange {
         let first = first.ok_or(Error::of(Detail::NoMemory))?;
         UserMemory::of_buffer(&first).write(0, &group.to_bytes(self.call));
         write_list(&first, Note::BYTES, processes);
-        self.unsent.push_back(first);
+        self.unsent_group = Some(first);
         Ok(())
     }
 
     /// Takes the first note back. Only before anything was sent or received: then the other leader never learns what it says.
     pub fn take_back_group(&mut self) {
-        self.unsent.clear();
+        self.unsent_group = None;
     }
 
     /// The other leader, by its rank in the peer communicator, the tag, and the number of the call.
@@ -210,9 +212,8 @@ impl LeaderExchange {
 
     /// Says the last note. Does nothing if it was said.
     pub fn conclude(&mut self, note: Note) {
-        if let Some(last) = self.last.take() {
-            UserMemory::of_buffer(&last).write(0, &note.to_bytes(self.call));
-            self.unsent.push_back(last);
+        if !core::mem::replace(&mut self.is_concluded, true) {
+            self.unsent_last = Some(note);
         }
     }
 
@@ -276,22 +277,38 @@ impl LeaderExchange {
 
     /// Sends what was said. A message for which there is no memory now has its turn later; to one that has ended nothing is sent.
     pub fn send<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) {
-        while let Some(message) = self.unsent.front() {
-            let data = TypedBuffer::bytes(UserMemory::of_buffer(message));
-            let lent = Lent { net: &mut layers.net, ends };
-            match layers.pml.send(lent, self.channel, self.other, self.tag, SendMode::Standard, data) {
-                Ok(Started::Done(_)) => {}
-                Ok(Started::Running(send)) => _ = layers.pml.release(send),
-                Err(PmlError::NoMemory) => return,
-                Err(_) => return self.unsent.clear(),
+        if let Some(group) = &self.unsent_group {
+            if !self.send_one(group, layers, ends) {
+                return;
             }
-            self.unsent.pop_front();
+            self.unsent_group = None;
+        }
+        if let Some(last) = self.unsent_last {
+            let Some(message) = Buffer::try_zeroed(Note::BYTES) else { return };
+            UserMemory::of_buffer(&message).write(0, &last.to_bytes(self.call));
+            if self.send_one(&message, layers, ends) {
+                self.unsent_last = None;
+            }
+        }
+    }
+
+    /// `false`: there is no memory for the message now.
+    fn send_one<N: Btl, R>(&self, message: &Arc<Buffer>, layers: &mut Layers<N, R>, ends: &Ends) -> bool {
+        let data = TypedBuffer::bytes(UserMemory::of_buffer(message));
+        let lent = Lent { net: &mut layers.net, ends };
+        match layers.pml.send(lent, self.channel, self.other, self.tag, SendMode::Standard, data) {
+            Ok(Started::Done(_)) => true,
+            Ok(Started::Running(send)) => {
+                layers.pml.release(send);
+                true
+            }
+            Err(error) => error != PmlError::NoMemory,
         }
     }
 
     /// Whether all that was said has left.
     pub fn has_sent_all(&self) -> bool {
-        self.unsent.is_empty()
+        self.unsent_group.is_none() && self.unsent_last.is_none()
     }
 
     /// Receives nothing any more.

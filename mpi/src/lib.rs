@@ -58,6 +58,7 @@ mod layers;
 mod leader_exchange;
 mod member_protocols;
 mod operation_table;
+mod origin;
 mod parameters;
 mod peer_reports;
 mod program_wait;

@@ -33,6 +33,7 @@ mod packet;
 mod searches;
 
 use crate::layers::Layers;
+use crate::origin::Origin;
 use early::EarlyMessages;
 use instance::Scratch;
 pub(crate) use instance::{Effects, Event, Gone, Instance};
@@ -68,6 +69,8 @@ pub(crate) struct MemberProtocols {
     unflushed: BTreeSet<Identity>,
     /// Freed communicators with operations that must hear of a revocation, and with an instance.
     in_use: BTreeSet<Identity>,
+    /// Whether this member will ever have the communicators of early messages is to be looked at.
+    rechecks_early: bool,
     /// Communicators that this member has refused to create in a group, because their parent is revoked.
     refused_as_revoked: RetiredNames,
     /// The peers to which a message was given to the PML.
@@ -81,7 +84,14 @@ pub(crate) struct MemberProtocols {
 /// Which communicator a message is for.
 pub(crate) enum Target {
     /// It is open here, or was freed and operations on it go on.
-    Open { me: Rank, members: Arc<[PeerIndex]>, is_freed: bool, is_revoked: bool },
+    Open {
+        me: Rank,
+        members: Arc<[PeerIndex]>,
+        is_freed: bool,
+        is_revoked: bool,
+        /// If it may exist at some members only.
+        origin: Option<Origin>,
+    },
     /// It is not created here yet. What is known of the process that creates it.
     NotCreated(Creator),
     /// It was freed here, or its creation failed.
@@ -120,6 +130,7 @@ impl MemberProtocols {
             && self.events.is_empty()
             && self.unflushed.is_empty()
             && self.in_use.is_empty()
+            && !self.rechecks_early
             && self.cycle_searches.is_idle()
     }
 
@@ -198,15 +209,19 @@ impl MemberProtocols {
         let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
         let is_search = matches!(message, Message::Crossing(_));
         let is_news = matches!(message, Message::Spread(_));
+        let is_origin = matches!(message, Message::Origin(_));
         if self.answers_at_once(packet.peer, about, &message, &target) {
             return Ok(());
         }
         if !self.instances.contains_key(&about.identity) {
             match target(about.identity) {
-                Target::Open { me, members, is_freed: false, .. } => self.add(about.identity, me, members),
-                Target::Open { me, members, .. } if is_news => {
+                Target::Open { .. } | Target::Retired { .. } if is_origin => return Ok(()),
+                Target::Open { me, members, is_freed: false, origin, .. } => {
+                    self.open(about.identity, me, &members, origin);
+                }
+                Target::Open { me, members, origin, .. } if is_news => {
                     mend_base::reach!("mpi.member_protocols: news about a freed communicator in use");
-                    self.add(about.identity, me, members);
+                    self.open(about.identity, me, &members, origin);
                     self.close(about.identity, true, ends);
                 }
                 Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
@@ -261,7 +276,7 @@ impl MemberProtocols {
                 self.refuse_creation(peer, about, message, reason);
             }
             // A search of a member that has not heard of the closing yet.
-            Message::Crossing(_) => {}
+            Message::Crossing(_) | Message::Origin(_) => {}
             Message::Agreement(_) | Message::Vote(_) => {
                 mend_base::reach!("mpi.member_protocols: asked about a freed communicator");
                 if was_revoked {
@@ -313,6 +328,7 @@ impl MemberProtocols {
             (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
         let stored = self.early.store(about.identity, packet);
+        self.recheck_early();
         if stored.is_err() {
             self.discarded.insert(packet.peer);
         }
@@ -330,15 +346,12 @@ impl MemberProtocols {
         identity: Identity,
         me: Rank,
         members: &Arc<[PeerIndex]>,
+        origin: Option<Origin>,
     ) -> (&mut Instance, Effects<'_>) {
         let MemberProtocols { instances, packets, events, scratch, .. } = self;
-        let make = || Instance::new(identity, me, Arc::clone(members));
+        let make = || Instance::new(identity, me, Arc::clone(members), origin);
         let instance = instances.entry(identity).or_insert_with(make);
         (instance, Effects { packets, events, scratch })
-    }
-
-    fn add(&mut self, identity: Identity, me: Rank, members: Arc<[PeerIndex]>) {
-        self.instances.insert(identity, Instance::new(identity, me, members));
     }
 
     /// The instance of a communicator.
@@ -382,6 +395,24 @@ impl MemberProtocols {
         self.inbox.extend(self.early.take(identity));
     }
 
+    /// A communicator of which early messages name the origin may be one that this member will never have: the owner is to look.
+    pub fn recheck_early(&mut self) {
+        self.rechecks_early = self.early.have_origins();
+    }
+
+    /// The origins that early messages name, each with its communicator, if they are to be looked at.
+    pub fn take_origins_to_recheck(&mut self) -> Vec<(Identity, Origin)> {
+        match core::mem::take(&mut self.rechecks_early) {
+            true => self.early.origins().collect(),
+            false => Vec::new(),
+        }
+    }
+
+    /// The number of communicators that are not created here and of which messages have come.
+    pub fn early(&self) -> usize {
+        self.early.len()
+    }
+
     /// The communicator will not be created here, as its parent is revoked: whoever asks is told so.
     pub fn refuse_as_revoked(&mut self, identity: Identity) {
         // Both, so that an unbroken run of identities takes no memory.
@@ -411,7 +442,7 @@ impl MemberProtocols {
         for (&identity, instance) in instances {
             let Some(member) = instance.rank_of(peer) else { continue };
             cycle_searches.on_end(identity, member);
-            instance.on_end(peer, how, ends, &mut effects);
+            instance.on_end((who, peer), how, ends, &mut effects);
             unflushed.insert(identity);
         }
         self.packets.retain(|packet| packet.peer != peer);

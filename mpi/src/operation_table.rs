@@ -66,6 +66,17 @@ impl<T> OperationTable<T> {
         Ok(key)
     }
 
+    /// Reserves memory for so many more operations. `false`: there is none.
+    pub fn try_reserve(&mut self, count: usize) -> bool {
+        // Sleepers of operations that have ended may still wait to be woken.
+        self.table.try_reserve(count) && mend_base::reserve(&mut self.to_wake, 2 * (self.table.len() + count))
+    }
+
+    /// Whether an operation on this communicator is not released.
+    pub fn has_on(&self, comm: CommKey) -> bool {
+        self.table.iter().any(|(_, operation)| operation.comm == comm)
+    }
+
     /// What belongs to an operation that runs.
     pub fn running(&self, key: Key) -> Option<&T> {
         match &self.table.get(key)?.stage {

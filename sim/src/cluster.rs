@@ -61,6 +61,7 @@ pub struct Cluster {
     detection: Option<Detection>,
     /// The allocations that fail, until the job runs.
     allocation_failures: Option<AllocationFailures>,
+    eager_bytes_min: u32,
     /// Allocations fail in this job.
     allocations_fail: bool,
 }
@@ -164,6 +165,7 @@ impl Cluster {
             muted: false,
             detection: None,
             allocation_failures: None,
+            eager_bytes_min: 0,
             allocations_fail: false,
         }
     }
@@ -204,6 +206,11 @@ impl Cluster {
         let random = Random(self.random.bits());
         self.allocations_fail = true;
         self.allocation_failures = Some(AllocationFailures { random, once_in, failed: 0 });
+    }
+
+    /// Messages of so many bytes are always eager: no process has a lower limit.
+    pub fn send_eagerly(&mut self, bytes: u32) {
+        self.eager_bytes_min = bytes;
     }
 
     /// What the processes of the job did.
@@ -569,7 +576,8 @@ impl Cluster {
         let btl = SimBtl::new(&self.network, rank, Sizes::draw(&mut random));
         // In half of the processes, messages to itself go by loopback; in the others by the network.
         let loopback = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
-        let config = draw_config(&mut random);
+        let mut config = draw_config(&mut random);
+        config.eager_bytes = config.eager_bytes.max(self.eager_bytes_min);
         let receives_own_messages_at_once =
             loopback.is_some() && config.events_per_progress > EVENTS_AT_ONCE_MAX;
         let transports = Transports::new(loopback, Some(btl), Vec::new());

@@ -163,8 +163,11 @@ const REASONS: &[(&str, &[&str])] = &[
     (
         "no allocation fails; in `--test no_memory` some do, and units of `pml` and `mpi`, and `tests/c/no_memory.c`, limit memory",
         &[
+            "mpi.announcement: no memory for the receive",
             "mpi.announcement: the children get no number",
             "mpi.collective: no memory",
+            "mpi.creation: no memory for a leader's note",
+            "mpi.creation: the second broadcast is skipped",
             "mpi.peer_reports: unreachable for itself",
             "pml.budget: a reserved buffer",
             "pml.flush: no memory for reserved places",

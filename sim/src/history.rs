@@ -147,6 +147,8 @@ pub struct Repair {
     pub frees_parent_meanwhile: bool,
     /// The broken communicator is freed only at the end of the job.
     pub frees_late: bool,
+    /// The hint `mpi_error_uniform` is `local`: a creation may succeed at some members only.
+    pub local_creation: bool,
 }
 
 /// Bounds of what is drawn.
@@ -163,18 +165,12 @@ impl History {
     pub fn draw_for(seed: u64, size: u32) -> History {
         let mut random = Random(seed ^ 0x5EED_0F4E_C04E);
         let rounds = 1 + random.below(4);
-        let rounds = (0..rounds).map(|_| Round::draw(&mut random)).collect();
+        let mut rounds: Vec<Round> = (0..rounds).map(|_| Round::draw(&mut random)).collect();
         let disturbances = Disturbances::draw(&mut random);
         let deaths = draw_deaths(&mut random, size);
-        History {
-            schedule: random.bits(),
-            size,
-            rounds,
-            deaths,
-            calls_min: CALLS_MIN,
-            waits_for_deaths: true,
-            disturbances,
-        }
+        let schedule = random.bits();
+        rounds.iter_mut().for_each(|round| round.repair.local_creation = random.once_in(5));
+        History { schedule, size, rounds, deaths, calls_min: CALLS_MIN, waits_for_deaths: true, disturbances }
     }
 
     /// Histories that are shorter in one way, the shortest first.
@@ -302,7 +298,7 @@ impl Step {
 
 impl Repair {
     /// Each takes away one.
-    const EACH: [fn(&mut Repair); 9] = [
+    const EACH: [fn(&mut Repair); 10] = [
         |repair| repair.agrees_meanwhile = false,
         |repair| repair.acknowledges = false,
         |repair| repair.agrees_on_failed = false,
@@ -312,6 +308,7 @@ impl Repair {
         |repair| repair.shrinks_always = false,
         |repair| repair.frees_parent_meanwhile = false,
         |repair| repair.frees_late = false,
+        |repair| repair.local_creation = false,
     ];
 
     fn draw(random: &mut Random) -> Repair {
@@ -326,6 +323,8 @@ impl Repair {
             shrinks_always: once_in(8),
             frees_parent_meanwhile: once_in(5),
             frees_late: once_in(3),
+            // Drawn after everything else.
+            local_creation: false,
         }
     }
 }

@@ -64,6 +64,11 @@ pub fn no_memory_and_agreements() -> Program {
     program(|process| no_memory::run(process, true))
 }
 
+/// The program whose ranks create communicators, lack memory at times, and may die.
+pub fn no_memory_and_creations() -> Program {
+    program(no_memory::creations::run)
+}
+
 /// The program of ranks that find failures by themselves.
 pub fn detector() -> Program {
     program(detector::run)

@@ -111,6 +111,23 @@ pub fn run_no_memory(seed: u64, trace: bool) -> Result<(&'static str, Summary), 
     Ok((name, summary))
 }
 
+/// Runs the job of one seed in which communicators are created, allocations fail, and ranks may die.
+pub fn run_no_memory_creations(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
+    let mut random = Random(seed);
+    let size = 2 + random.below(7) as u32;
+    let mut cluster = Cluster::new(random.bits(), size, programs::no_memory_and_creations());
+    let killer =
+        if random.once_in(2) { Killer::draw(&mut random, size) } else { Killer::new(size, Vec::new()) };
+    cluster.plan_deaths(killer, Rules::default());
+    cluster.fail_allocations([2, 5, 20, 100][random.below(4) as usize]);
+    // A member that has no memory for an announcement in a stream votes on nothing, and the one above it in the tree is not told.
+    cluster.send_eagerly(16);
+    if random.once_in(2) {
+        cluster.let_processes_sleep();
+    }
+    run(cluster, seed, "no memory, creations", size, trace)
+}
+
 /// Runs the job of one seed in which one call waits while a rank dies, or while all other ranks finalize.
 pub fn run_waits(seed: u64, trace: bool) -> Result<(&'static str, Summary), FailedSeed> {
     let mut random = Random(seed);

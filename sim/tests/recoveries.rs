@@ -160,6 +160,33 @@ fn a_failure_that_others_know_is_asked_about_until_it_is_known_here() {
     passes_now(&failed);
 }
 
+/// Creations without an agreement, after one of which a member dies.
+fn local_creation(creation: Creation, used: Use, engine_calls: u64) -> History {
+    let deaths = [(6, When::During(2, engine_calls))];
+    let mut failed = history(0x895c_24fe_fd44_6bb9, 7, &[Step::Create(creation, used)], &deaths);
+    failed.rounds[0].repair.local_creation = true;
+    failed
+}
+
+const ALL_BUT_IDUP: [Creation; 5] =
+    [Creation::Dup, Creation::DupWithInfo, Creation::Split, Creation::Create, Creation::CreateGroup];
+
+// Row IK3. It stored news about a communicator that it never got, and its neighbours waited for an answer.
+#[test]
+fn a_member_that_never_gets_a_communicator_answers_news_about_it() {
+    for creation in ALL_BUT_IDUP {
+        passes_now(&local_creation(creation, Use::Disconnect, 3));
+    }
+}
+
+// Row IK3, Row AG1. The agreement waited for it.
+#[test]
+fn an_agreement_ends_without_members_that_never_get_the_communicator() {
+    for creation in ALL_BUT_IDUP {
+        passes_now(&local_creation(creation, Use::DupAndRing, 9));
+    }
+}
+
 // It told them another reason, and they returned MPI_ERR_OTHER.
 #[test]
 fn who_gives_up_the_creation_of_a_group_as_the_parent_is_revoked_tells_the_others_so() {

@@ -33,6 +33,12 @@ fn a_communicator_exists_at_all_survivors_or_at_none_whenever_others_are_killed(
     until_so_many_have_died("creations.c", 500, 100);
 }
 
+// Row IK3, Row AG1: at any instruction of any call that creates a communicator without an agreement.
+#[test]
+fn members_that_have_a_communicator_wait_for_none_that_does_not_whenever_others_are_killed() {
+    until_so_many_have_died("local_creations.c", 500, 100);
+}
+
 /// Runs jobs of a program with so many rounds each until `wanted` ranks have died in them, or more as `MENDTEST_DEATHS` says.
 fn until_so_many_have_died(program: &str, rounds: u32, wanted: u64) {
     let wanted = chance::number("MENDTEST_DEATHS").unwrap_or(wanted);

@@ -5,6 +5,7 @@ use super::Engine;
 use crate::collective::Begun;
 use crate::communicator::{Contribution, DUP_NAMER, PendingCreation};
 use crate::creations::{Creation, Stage};
+use crate::origin::{Exchange, Origin};
 use crate::{CommKey, Detail, Error, Hints, Request, Started, State, Uniform};
 use mend_base::{Identity, Key, Rank};
 use mend_coll::Collective;
@@ -156,13 +157,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Err(Detail::NoMemory) => (PendingCreation::NoMemory, Err(mend_coll::Error::NoMemory)),
             Err(detail) => return Err(Error::of(detail)),
         };
+        // On the channel of agreements by schedules nobody looks for communicators that do not exist everywhere.
+        let exchange = Exchange::Collective(self.layers.pml.next_operation(channel));
+        let origin = (has_voted && channel == entry.collective()).then_some(Origin { parent, exchange });
         let (collectives, mut parts) = self.collectives_and_parts();
         let stage = match collectives.start(comm, channel, call, &mut parts) {
             Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
-            Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending)),
+            Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending, origin)),
             Err(error) => Stage::Prepared(Err(error)),
         };
-        let creation = Creation { parent, pending, into, stage, has_voted, inter: None };
+        let creation = Creation { parent, pending, into, stage, has_voted, origin, inter: None };
         let key = self.begin_creation(comm, creation)?;
         if let Some(entry) = self.communicators.get_mut(comm) {
             entry.begin_operation();
@@ -198,17 +202,32 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         begun
     }
 
-    /// Makes the communicator after its exchange. The program does not get it yet.
+    /// Makes the communicator after its exchange. The program does not get it yet. `origin`: if it may exist at some members only.
     pub(super) fn prepare(
         &mut self,
         comm: CommKey,
         pending: &PendingCreation,
+        origin: Option<Origin>,
     ) -> Result<Option<CommKey>, Error> {
+        self.reserve_for_communicator()?;
         let made = self.communicators.commit(comm, pending, &self.ends, &mut self.layers)?;
+        if let Some(entry) = made.and_then(|made| self.communicators.get_mut(made)) {
+            entry.set_origin(origin);
+        }
         if let Some(identity) = made.and_then(|made| self.identity_of(made)) {
             self.member_protocols.deliver_early(identity);
         }
         Ok(made)
+    }
+
+    /// Reserves what one more communicator needs later, when it is too late for an error, and one that a shrink makes: others may have
+    /// that one already. A shrink uses the latter, and the communicator that it replaces gives it back when it is freed.
+    pub(super) fn reserve_for_communicator(&mut self) -> Result<(), Error> {
+        let agreements = self.agreements.reserve(self.communicators.len() + 2);
+        match agreements && self.communicators.reserve(2) {
+            true => Ok(()),
+            false => Err(Error::of(Detail::NoMemory)),
+        }
     }
 
     pub(super) fn identity_of(&self, comm: CommKey) -> Option<Identity> {
@@ -222,6 +241,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         for _ in 0..self.creations.active() {
             let Some(key) = self.creations.take_active() else { break };
             let Some(comm) = self.creations.operations().comm_of(key) else { continue };
+            self.send_notes(key);
             let creation = self.creations.operations().running(key);
             let is_leader_waiting = creation.is_some_and(Creation::is_leader_waiting);
             match creation.map(|creation| &creation.stage) {
@@ -265,8 +285,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if creation.inter.is_some() {
             return self.end_broadcast(key, comm, result);
         }
-        let pending = creation.pending.clone();
-        let prepared = result.and_then(|()| self.prepare(comm, &pending));
+        let (pending, origin) = (creation.pending.clone(), creation.origin);
+        let prepared = result.and_then(|()| self.prepare(comm, &pending, origin));
         if prepared.is_err() {
             self.roll_back(comm, &pending);
         }
@@ -443,6 +463,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.wake_ups.notify_all();
         }
         self.communicators.end_operation(comm, &mut self.layers);
+        self.member_protocols.recheck_early();
         if let Some(made) = made {
             self.spread_failures_before(made);
             self.revoke_if_in_range(made);

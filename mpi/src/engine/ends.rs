@@ -119,6 +119,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.wake_ups.notify_all();
         }
         if published {
+            self.member_protocols.recheck_early();
             self.progress_creations();
             self.apply_member_events();
             self.release_held_decisions();

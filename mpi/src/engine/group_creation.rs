@@ -8,6 +8,7 @@ use super::{Engine, check_tag};
 use crate::announcement::{self, Announcement};
 use crate::communicator::{CommEntry, PendingCreation};
 use crate::creations::{Creation, Stage};
+use crate::origin::{Exchange, Origin};
 use crate::{CommKey, Detail, Error, Request, Started, Uniform};
 use mend_base::{Identity, Key, PeerIndex, Rank, Tag};
 use mend_comm::{Communicator, Group};
@@ -46,7 +47,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         };
         let number = if is_first { Some(self.communicators.allocate_number(size)?) } else { None };
         let pending = PendingCreation::Group { ranks, number: None };
-        let creation = Creation { parent: identity, pending, into: None, stage, has_voted, inter: None };
+        let exchange = Exchange::Group { gone: None };
+        let origin = has_voted.then_some(Origin { parent: identity, exchange });
+        let creation =
+            Creation { parent: identity, pending, into: None, stage, has_voted, origin, inter: None };
         let key = self.creations.begin(comm, creation).inspect_err(|_| {
             if let (Some(number), Some(entry)) = (number, self.communicators.get(comm)) {
                 let parent = entry.communicator().clone();
@@ -114,7 +118,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn vote_in_group(&mut self, key: Key, comm: CommKey, pending: &PendingCreation) {
         let Some(entry) = self.communicators.get(comm) else { return };
         let (parent, members) = (entry.communicator().clone(), Arc::clone(entry.members()));
-        let prepared = self.prepare(comm, pending);
+        let origin = self.creations.operations().running(key).and_then(|creation| creation.origin);
+        let prepared = self.prepare(comm, pending, origin);
         let (Some(identity), Some(ranks)) = (pending.identity(&parent), pending.group()) else { return };
         let Some(creation) = self.creations.operations_mut().running_mut(key) else { return };
         creation.stage = Stage::Prepared(prepared);
@@ -133,7 +138,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let me = ranks.iter().position(|&rank| rank == parent.rank).unwrap_or(0);
         let members = ranks.iter().map(|rank| members[rank.index()]).collect();
-        let (instance, mut fx) = self.member_protocols.open(identity, Rank(me as u32), &members);
+        let (instance, mut fx) = self.member_protocols.open(identity, Rank(me as u32), &members, None);
         instance.cast_on_creation(Ballot::No(Reason::Other), &self.ends, &mut fx);
         self.roll_back(comm, pending);
     }

@@ -107,7 +107,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     fn begin_inter(&mut self, comm: CommKey, leader: Rank, parent: Identity) -> Result<Key, Error> {
         let (pending, stage) = (PendingCreation::Inter { identity: None }, Stage::Leaders);
         let inter = Some(Box::new(InterCreation::new(leader)?));
-        self.begin_creation(comm, Creation { parent, pending, into: None, stage, has_voted: false, inter })
+        self.begin_creation(
+            comm,
+            Creation { parent, pending, into: None, stage, has_voted: false, origin: None, inter },
+        )
     }
 
     /// Without memory for the creation this member takes no part in it: neither the local communicator nor the other leader waits for it.
@@ -119,6 +122,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let (_, mut parts) = self.collectives_and_parts();
         _ = Collectives::skip(comm, &mut parts);
+        self.leave_list(comm);
         self.with_instance(identity, |instance, ends, fx| instance.leave_votes(ends, fx));
         self.apply_member_events();
     }
@@ -158,8 +162,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let identity = peer_communicator.identity;
         let channel = self.communicators.leaders_channel(peer_comm, &self.ends, &mut self.layers)?;
-        let calls = &mut self.creations;
-        let exchange = LeaderExchange::new((channel, other, tag), || calls.next_call(identity, other, tag))?;
+        let call = self.creations.next_call(identity, other, tag);
+        let exchange = LeaderExchange::new((channel, other, tag), call);
         if let Some(entry) = self.communicators.get_mut(peer_comm) {
             entry.begin_operation();
         }
@@ -320,11 +324,23 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     /// Says the last note to the other leader, if this process is a leader and has not said it.
     fn say_last(&mut self, key: Key, note: Note) {
-        let Engine { creations, layers, ends, .. } = self;
-        let creation = creations.operations_mut().running_mut(key);
+        let creation = self.creations.operations_mut().running_mut(key);
         if let Some(side) = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut()) {
             side.exchange.conclude(note);
-            side.exchange.send(layers, ends);
+        }
+        self.send_notes(key);
+    }
+
+    /// Sends what this leader has said. It is looked at again if there is no memory for a note: the other leader waits.
+    pub(super) fn send_notes(&mut self, key: Key) {
+        let Engine { creations, layers, ends, .. } = self;
+        let creation = creations.operations_mut().running_mut(key);
+        let side = creation.and_then(|creation| creation.inter.as_mut()?.side.as_mut());
+        let Some(side) = side.filter(|side| !side.exchange.has_sent_all()) else { return };
+        side.exchange.send(layers, ends);
+        if !side.exchange.has_sent_all() {
+            mend_base::reach!("mpi.creation: no memory for a leader's note");
+            self.creations.keep_active(key);
         }
     }
 
@@ -358,6 +374,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return self.end_result(key, result);
         }
         if let Err(error) = result {
+            if inter.step == InterStep::Header {
+                self.leave_list(comm);
+            }
             return self.end_preparation(key, comm, Err(error));
         }
         if inter.step == InterStep::List {
@@ -380,9 +399,25 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             }
             Some((_, Note::GivenUp(why))) => {
                 let error = inter.error.unwrap_or_else(|| why.error());
+                // No member begins the second broadcast; one that did not get this note has skipped it.
+                if let Some(entry) = self.communicators.get(comm) {
+                    self.layers.pml.skip_operation(entry.collective());
+                }
                 self.end_preparation(key, comm, Err(error));
             }
             _ => self.end_preparation(key, comm, Err(Error::of(Detail::BadCreation))),
+        }
+    }
+
+    /// This member does not have the first broadcast, and others may have it and begin the second one: they are poisoned. So all members
+    /// begin or skip both, and their next collective operation is the same.
+    fn leave_list(&mut self, comm: CommKey) {
+        let Some(entry) = self.communicators.get(comm) else { return };
+        let is_broken = entry.is_revoked() || self.layers.pml.broken_by(entry.collective()).is_some();
+        if !is_broken {
+            mend_base::reach!("mpi.creation: the second broadcast is skipped");
+            let (_, mut parts) = self.collectives_and_parts();
+            _ = Collectives::skip(comm, &mut parts);
         }
     }
 
@@ -429,6 +464,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if self.layers.pml.is_used(identity) {
             return Err(bad());
         }
+        self.reserve_for_communicator()?;
         let made = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers)?;
         self.member_protocols.deliver_early(identity);
         Ok(Some(made))

@@ -3,11 +3,13 @@
 //! communicators with failed members, and all but revocation also on revoked ones (Trap 10).
 
 use super::Engine;
+use super::origins::known_origin;
 use crate::agreements::{Begun, Held, Purpose, Queued};
 use crate::communicator::Communicators;
 use crate::layers::Layers;
 use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
 use crate::operation_table::Ended;
+use crate::origin::{Exchange, Origin};
 use crate::{AgreedGroup, CommKey, Detail, Error, Hints, Request};
 use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
@@ -90,7 +92,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             acknowledged.iter().fold(SetHash::default(), |hash, rank| hash.with(u64::from(rank.0)));
         let uniform = entry.properties().hints().agree_uniform;
         let contribution = Contribution { value, op, acknowledged, uniform };
-        let Begun { operation, answer } = self.agreements.begin(comm, identity, purpose, contribution)?;
+        let Begun { operation, answer } = {
+            let communicators = self.communicators.len();
+            self.agreements.begin((comm, identity), communicators, purpose, contribution)?
+        };
         if let Some(entry) = self.communicators.get_mut(comm) {
             entry.begin_operation();
         }
@@ -164,8 +169,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if let Some((instance, mut fx)) = self.member_protocols.instance(identity) {
             return event(instance, &self.ends, &mut fx);
         }
-        let Target::Open { me, members, is_freed, is_revoked } = self.target(identity) else { return };
-        _ = self.member_protocols.open(identity, me, &members);
+        let Target::Open { me, members, is_freed, is_revoked, origin } = self.target(identity) else {
+            return;
+        };
+        _ = self.member_protocols.open(identity, me, &members, origin);
         if is_freed {
             self.member_protocols.close(identity, !is_revoked, &self.ends);
         }
@@ -182,7 +189,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
 
     fn target(&self, identity: Identity) -> Target {
         let Engine { layers, communicators, peer_reports, ends, .. } = self;
-        target(&layers.pml, communicators, identity, |creator| {
+        target(&layers.pml, communicators, ends, identity, |creator| {
             creator_of(creator, layers.runtime.membership().peer, peer_reports.find(creator), ends)
         })
     }
@@ -194,6 +201,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.apply_member_events();
         self.end_uses();
         self.progress_searches();
+        self.refuse_lost_communicators();
         let sent = self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
@@ -216,7 +224,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
             let me = layers.runtime.membership().peer;
             let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
-            let target = |identity| target(&layers.pml, communicators, identity, known);
+            let target = |identity| target(&layers.pml, communicators, ends, identity, known);
             if let Err(cause) = member_protocols.deliver(packet, target, ends) {
                 self.peer_reports.on_evidence(packet.peer, cause);
             }
@@ -264,6 +272,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         // A freed one needs no more news.
         self.member_protocols.end_use(identity, &self.ends);
         self.revoke_group_creations(comm);
+        self.member_protocols.recheck_early();
         self.wake_ups.notify_all();
     }
 
@@ -474,10 +483,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return Ok(None);
         };
         // A communicator of this process alone keeps the identity: a member that has failed may have proposed it.
-        let key = self.communicators.enter(made, members, properties, &self.ends, &mut self.layers);
+        let key = match self.agreements.reserve(self.communicators.len() + 1) {
+            true => self.communicators.enter(made, members, properties, &self.ends, &mut self.layers),
+            false => Err(Error::of(Detail::NoMemory)),
+        };
         if key.is_err() {
             // The other members have it: their messages are refused from now on.
             self.layers.pml.never_open(identity);
+        }
+        if let Some(entry) = key.ok().and_then(|key| self.communicators.get_mut(key)) {
+            let origin = Origin { parent: original.identity, exchange: Exchange::Shrink };
+            entry.set_origin(decision.departed.then_some(origin));
         }
         self.member_protocols.deliver_early(identity);
         key.map(Some)
@@ -546,6 +562,7 @@ fn creator_of(creator: Peer, me: Peer, index: Option<PeerIndex>, ends: &Ends) ->
 fn target<E: Copy + Eq + core::fmt::Debug>(
     pml: &mend_pml::Ob1<E>,
     communicators: &Communicators,
+    ends: &Ends,
     identity: Identity,
     known: impl Fn(Peer) -> Creator,
 ) -> Target {
@@ -558,6 +575,7 @@ fn target<E: Copy + Eq + core::fmt::Debug>(
                     members: Arc::clone(entry.members()),
                     is_freed: entry.is_freed(),
                     is_revoked: entry.is_revoked(),
+                    origin: known_origin(entry, ends),
                 },
                 None => Target::Retired { was_revoked: false },
             }

@@ -23,6 +23,8 @@ pub struct OpenCounts {
     pub member_protocols: u32,
     /// Messages of these protocols that wait to leave.
     pub unsent_member_messages: u32,
+    /// Communicators that are not created here, of whose protocols messages have come.
+    pub early_communicators: u32,
     /// Creations of communicators that are not released.
     pub creations: u32,
     /// Requests of operations that had ended at their start, which are not released.
@@ -108,6 +110,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             agreements: self.agreements.operations().len() as u32,
             member_protocols: self.member_protocols.len() as u32,
             unsent_member_messages: self.member_protocols.unsent() as u32,
+            early_communicators: self.member_protocols.early() as u32,
             creations: self.creations.operations().len() as u32,
             ended_at_start: self.ended_at_start.len() as u32,
             requested_contacts: self.peer_reports.requested_contacts() as u32,

@@ -9,6 +9,7 @@
 //! is no memory for it here, and the two cannot reach each other.
 
 use super::Packet;
+use crate::origin::Origin;
 use mend_base::{Identity, Peer, PeerIndex};
 use mend_transport::Cause;
 use std::collections::BTreeMap;
@@ -23,6 +24,8 @@ pub(super) struct EarlyMessages {
     by_identity: BTreeMap<Identity, Vec<Packet>>,
     /// How many of them each peer has sent.
     counts: BTreeMap<PeerIndex, usize>,
+    /// How many of them name the origin of their communicator.
+    origins: usize,
 }
 
 impl EarlyMessages {
@@ -39,6 +42,7 @@ impl EarlyMessages {
         }
         early.push(packet);
         *count += 1;
+        self.origins += usize::from(packet.origin().is_some());
         Ok(())
     }
 
@@ -46,12 +50,28 @@ impl EarlyMessages {
     pub fn take(&mut self, identity: Identity) -> Vec<Packet> {
         let packets = self.by_identity.remove(&identity).unwrap_or_default();
         for packet in &packets {
+            self.origins -= usize::from(packet.origin().is_some());
             if let Some(count) = self.counts.get_mut(&packet.peer) {
                 *count -= 1;
             }
         }
         self.counts.retain(|_, count| *count > 0);
         packets
+    }
+
+    /// The number of communicators of which messages are stored.
+    pub fn len(&self) -> usize {
+        self.by_identity.len()
+    }
+
+    /// Whether some message names the origin of its communicator.
+    pub fn have_origins(&self) -> bool {
+        self.origins > 0
+    }
+
+    /// The origins that messages name, each with its communicator.
+    pub fn origins(&self) -> impl Iterator<Item = (Identity, Origin)> {
+        self.by_identity.values().flatten().filter_map(Packet::origin)
     }
 
     /// Removes the messages about communicators that this process creates.

@@ -3,10 +3,12 @@
 
 use super::left_result;
 use super::packet::{About, Message, Packet};
+use crate::origin::{Exchange, Origin};
 use mend_base::{Identity, Peer, PeerIndex, Rank};
 use mend_pml::{End, Ends};
 use mend_proto::agreement::{self, Agreement, Contribution, Decision};
 use mend_proto::protocol::{Output, Protocol};
+use mend_proto::ranks::Ranks;
 use mend_proto::spread::{self, Item, Spread};
 use mend_proto::tree::Shape;
 use mend_proto::vote::{self, Ballot, Reason, Vote};
@@ -72,6 +74,7 @@ pub(crate) struct Instance {
     identity: Identity,
     me: Rank,
     members: Arc<[PeerIndex]>,
+    told: Option<Told>,
     pub(super) agreement: Option<Box<Agreement>>,
     vote: Option<Box<Vote>>,
     /// The vote on the communicator itself, if its creation is decided by its members alone (MPI_COMM_CREATE_GROUP).
@@ -83,6 +86,13 @@ pub(crate) struct Instance {
     in_use: bool,
     /// All members have passed all agreements and votes: nobody needs their results.
     is_closed: bool,
+}
+
+/// The origin of a communicator that some members may not have, and to whom it was told.
+#[derive(Debug)]
+struct Told {
+    origin: Origin,
+    to: Ranks,
 }
 
 /// Where an instance puts what its machines want done.
@@ -101,11 +111,13 @@ pub(crate) struct Scratch {
 }
 
 impl Instance {
-    pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>) -> Self {
+    /// `origin`: if the communicator may exist at some members only.
+    pub fn new(identity: Identity, me: Rank, members: Arc<[PeerIndex]>, origin: Option<Origin>) -> Self {
         Instance {
             identity,
             me,
             members,
+            told: origin.map(|origin| Told { origin, to: Ranks::new() }),
             agreement: None,
             vote: None,
             creation: None,
@@ -183,7 +195,18 @@ impl Instance {
 
     /// Takes part in the next agreement.
     pub fn start_agreement(&mut self, contribution: Contribution, ends: &Ends, fx: &mut Effects<'_>) {
-        self.with_agreement(ends, fx, |agreement, out| agreement.start(contribution, out));
+        let asks = self.asks_children();
+        self.with_agreement(ends, fx, |agreement, out| {
+            agreement.start(contribution, out);
+            if asks {
+                agreement.ask_children(out);
+            }
+        });
+    }
+
+    /// Whether a child may take no part and not say so unless it is asked: it may have freed the communicator, or never have had it.
+    fn asks_children(&self) -> bool {
+        self.closing || self.told.is_some()
     }
 
     /// Takes part in the agreement that closes the communicator. A member that has freed the communicator and owed nothing takes no part:
@@ -296,7 +319,7 @@ impl Instance {
                 self.with_spread(ends, fx, |spread, out| spread.on_message(from, message, out));
             }
             // The owner of the instances takes it.
-            Message::Crossing(_) => {}
+            Message::Crossing(_) | Message::Origin(_) => {}
             Message::Gone => {
                 mend_base::reach!("mpi.member_protocols: a member is gone");
                 if self.is_revoked() {
@@ -346,9 +369,23 @@ impl Instance {
     }
 
     /// It is published that a peer has failed or left MPI.
-    pub fn on_end(&mut self, peer: PeerIndex, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
+    pub fn on_end(&mut self, (who, peer): (Peer, PeerIndex), how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
         if let Some(rank) = self.rank_of(peer) {
+            self.tell_who_is_gone(who, fx);
             self.on_gone(rank, how, ends, fx);
+        }
+    }
+
+    /// Members that do not have the communicator may learn by this one that they never will.
+    fn tell_who_is_gone(&mut self, who: Peer, fx: &mut Effects<'_>) {
+        let about = self.about();
+        let Some(Told { origin, to }) = &mut self.told else { return };
+        if let Exchange::Group { gone: gone @ None } = &mut origin.exchange {
+            mend_base::reach!("mpi.member_protocols: the first member of a group is gone");
+            *gone = Some(who);
+            let message = Message::Origin(*origin);
+            let packets = to.iter().map(|to| Packet::new(self.members[to.index()], about, &message));
+            fx.packets.extend(packets);
         }
     }
 
@@ -363,14 +400,14 @@ impl Instance {
     }
 
     fn end_results_of(&mut self, rank: Rank, how: Gone, ends: &Ends, fx: &mut Effects<'_>) {
-        let is_closing = self.closing;
+        let asks = self.asks_children();
         if self.agreement.is_some() {
             self.with_agreement(ends, fx, |agreement, out| {
                 match how {
                     Gone::Failed => agreement.on_failure(rank, out),
                     Gone::Departed => agreement.on_departure(rank, out),
                 }
-                if is_closing {
+                if asks {
                     // Its children are those of this member now.
                     agreement.ask_children(out);
                 }
@@ -408,7 +445,12 @@ impl Instance {
         }
         let (about, members) = (self.about(), &self.members);
         for (to, message) in out.sends.drain(..) {
-            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Agreement(message)));
+            let to = tell_origin(&mut self.told, to, members, about, fx.packets);
+            fx.packets.push_back(Packet::new(to, about, &Message::Agreement(message)));
+        }
+        if !out.outcomes.is_empty() {
+            // Each member has contributed, or said that it does not have the communicator.
+            self.told = None;
         }
         fx.events.extend(out.outcomes.drain(..).map(|decision| Event::Decided(about.identity, decision)));
         let recalled = self.agreement.as_deref_mut().and_then(Agreement::take_recall);
@@ -452,7 +494,8 @@ impl Instance {
         };
         let about = self.about();
         for (to, content) in out.sends.drain(..) {
-            fx.packets.push_back(Packet::new(self.members[to.index()], about, &message(content)));
+            let to = tell_origin(&mut self.told, to, &self.members, about, fx.packets);
+            fx.packets.push_back(Packet::new(to, about, &message(content)));
         }
         fx.events.extend(out.outcomes.drain(..).map(|outcome| match on {
             VoteOn::Children => Event::Voted(about.identity, outcome),
@@ -489,10 +532,28 @@ impl Instance {
         }
         let (about, members) = (self.about(), &self.members);
         for (to, message) in out.sends.drain(..) {
-            fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Spread(message)));
+            let to = tell_origin(&mut self.told, to, members, about, fx.packets);
+            fx.packets.push_back(Packet::new(to, about, &Message::Spread(message)));
         }
         fx.events.extend(out.outcomes.drain(..).map(|item| Event::Learned(about.identity, item)));
     }
+}
+
+/// The member with this rank, which a message is for. The origin of the communicator goes to it first, once.
+fn tell_origin(
+    told: &mut Option<Told>,
+    to: Rank,
+    members: &[PeerIndex],
+    about: About,
+    packets: &mut VecDeque<Packet>,
+) -> PeerIndex {
+    let peer = members[to.index()];
+    if let Some(told) = told
+        && told.to.insert(to)
+    {
+        packets.push_back(Packet::new(peer, about, &Message::Origin(told.origin)));
+    }
+    peer
 }
 
 fn recall(identity: Identity, protocol: u8, sequence: u32) -> Event {

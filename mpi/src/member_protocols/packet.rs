@@ -5,6 +5,7 @@
 //!  0 protocol u8   1 identity of the communicator (creator u64, number u32)   13 rank of the sender u32   17 message of the protocol
 //! ```
 
+use crate::origin::Origin;
 use mend_base::{Identity, PeerIndex, Rank, Reader, Wire, Writer};
 use mend_proto::{agreement, crossing, spread, vote};
 use mend_transport::{AmId, Limits};
@@ -33,6 +34,8 @@ pub(crate) enum Message {
     Crossing(crossing::Message),
     /// The sender has freed the communicator, and every member has passed all its agreements.
     Gone,
+    /// How the communicator was created, for a member at which that may have failed. Comes before other messages of the sender.
+    Origin(Origin),
 }
 
 /// Which communicator a message is about, and the rank of its sender there.
@@ -48,12 +51,14 @@ const SPREAD: u8 = 3;
 const GONE: u8 = 4;
 const CREATION: u8 = 5;
 const CROSSING: u8 = 6;
+const ORIGIN: u8 = 7;
 
 const ABOUT_BYTES: usize = 1 + Identity::BYTES_MAX + 4;
 const _: () = assert!(ABOUT_BYTES + agreement::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 const _: () = assert!(ABOUT_BYTES + vote::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 const _: () = assert!(ABOUT_BYTES + crossing::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 const _: () = assert!(ABOUT_BYTES + spread::Message::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
+const _: () = assert!(ABOUT_BYTES + Origin::BYTES_MAX <= Limits::HEADER_BYTES_MAX);
 
 impl Packet {
     /// The message for or from `peer`.
@@ -67,6 +72,7 @@ impl Packet {
             Message::Spread(_) => SPREAD,
             Message::Crossing(_) => CROSSING,
             Message::Gone => GONE,
+            Message::Origin(_) => ORIGIN,
         });
         about.identity.write(&mut out);
         out.u32(about.source.0);
@@ -76,6 +82,7 @@ impl Packet {
             Message::Spread(message) => message.write(&mut out),
             Message::Crossing(message) => message.write(&mut out),
             Message::Gone => {}
+            Message::Origin(origin) => origin.write(&mut out),
         }
         let used = out.used() as u8;
         Packet { peer, bytes, used }
@@ -93,6 +100,17 @@ impl Packet {
         &self.bytes[..usize::from(self.used)]
     }
 
+    /// The communicator and its origin, if the message is about that.
+    pub fn origin(&self) -> Option<(Identity, Origin)> {
+        if self.bytes[0] != ORIGIN {
+            return None;
+        }
+        match self.read()? {
+            (about, Message::Origin(origin)) => Some((about.identity, origin)),
+            _ => None,
+        }
+    }
+
     /// The content; `None`: garbage.
     pub fn read(&self) -> Option<(About, Message)> {
         let mut from = Reader::new(self.as_bytes());
@@ -105,6 +123,7 @@ impl Packet {
             SPREAD => Message::Spread(spread::Message::read(&mut from)?),
             CROSSING => Message::Crossing(crossing::Message::read(&mut from)?),
             GONE => Message::Gone,
+            ORIGIN => Message::Origin(Origin::read(&mut from)?),
             _ => return None,
         };
         from.rest().is_empty().then_some((about, message))

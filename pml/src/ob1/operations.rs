@@ -37,6 +37,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Some(tag)
     }
 
+    /// The tag of the collective operation that begins next.
+    pub fn next_operation(&self, on: Channel) -> Tag {
+        self.channels.get(on.0).map_or(Tag(0), |channel| channel.operations.next())
+    }
+
+    /// Whether the collective operation with this tag has begun, or is over.
+    pub fn has_begun(&self, on: Channel, tag: Tag) -> bool {
+        self.channels.get(on.0).is_none_or(|channel| channel.operations.stage(tag) != Stage::Future)
+    }
+
     /// The next collective operation is over before it begins. Its tag.
     pub fn skip_operation(&mut self, on: Channel) -> Tag {
         self.channels.get_mut(on.0).map_or(Tag(0), |channel| channel.operations.skip())

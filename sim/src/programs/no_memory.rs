@@ -3,8 +3,9 @@
 //! started again. Of two ranks, one of which has no memory for a message of the other, neither reaches the other any more. Every operation
 //! ends, nobody is accused of garbage, and nobody dies.
 //!
-//! In half of the jobs the ranks agree, too. A member that has no memory for its entry enters again, so the others do not wait
-//! for ever. Members that cannot reach each other cannot agree: the node daemon ends one of the two.
+//! In half of the jobs the ranks agree, too. An agreement never lacks memory to begin. Members that cannot reach each other cannot agree: the node daemon ends one of the two.
+
+pub(super) mod creations;
 
 use super::collectives::{assert_result, start};
 use crate::Process;
@@ -169,12 +170,12 @@ impl Member {
         }
     }
 
-    /// An agreement. Its entry is repeated until there is memory.
+    /// An agreement. It begins without memory.
     async fn agree(&self, round: u64) {
         let flag = Buffer::from_bytes(&1u32.to_le_bytes());
-        let operation =
-            self.start("no memory: enter an agreement", || self.process.mpi.agree(self.world, &flag)).await;
         self.process.at("no memory: agree", round);
+        let operation = self.process.mpi.agree(self.world, &flag);
+        assert_eq!(operation.start_error(), None, "the memory of an agreement is reserved");
         let agreed = operation.await;
         self.process.assert_answers_agree(round, agreed.is_ok().into());
         if let Err(error) = agreed {

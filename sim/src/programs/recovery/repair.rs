@@ -29,7 +29,12 @@ struct Agreeing {
 pub(super) fn hints(repair: Repair) -> Hints {
     let range: &[u8] = if repair.range_group { b"group" } else { b"local" };
     let uniform: &[u8] = if repair.uniform { b"true" } else { b"false" };
-    Hints::from_pairs([(&b"mpi_error_range"[..], range), (&b"mpix_agree_uniform"[..], uniform)])
+    let creation: &[u8] = if repair.local_creation { b"local" } else { b"create" };
+    Hints::from_pairs([
+        (&b"mpi_error_range"[..], range),
+        (&b"mpix_agree_uniform"[..], uniform),
+        (&b"mpi_error_uniform"[..], creation),
+    ])
 }
 
 impl Survivor {

@@ -7,7 +7,7 @@ use crate::oracle::{assert_content, assert_status, content, overwrite, poisoned}
 use crate::process::SimOperation;
 use crate::programs::collectives;
 use mend_base::{Random, Rank, Source, Tag, TagSelector};
-use mend_mpi::{CommKey, Detail, Error, ErrorRange};
+use mend_mpi::{CommKey, Detail, Error, ErrorRange, Uniform};
 use mend_transport::Buffer;
 
 /// The last 16 bits of the number of a step.
@@ -249,6 +249,9 @@ impl Survivor {
         let made = self.create(parent, number, creation).await.map_err(|error| Failure::Of(parent, error))?;
         let Some(child) = made else { return Ok(()) };
         self.children.push(child);
+        if self.creates_locally(parent) {
+            return self.use_alone(child, creation, used).await;
+        }
         match used {
             Use::None => {}
             Use::Barrier => {
@@ -270,6 +273,31 @@ impl Survivor {
                 self.children.push(grandchild);
                 self.ring(grandchild, number, 100).await.map_err(|error| Failure::Of(grandchild, error))?;
                 self.free_child(grandchild);
+            }
+        }
+        self.free_child(child);
+        Ok(())
+    }
+
+    /// Whether a creation over `parent` may succeed at some members only.
+    fn creates_locally(&self, parent: CommKey) -> bool {
+        let hints = self.process.mpi.engine().hints(parent).expect("the communicator exists");
+        hints.uniform == Uniform::Local
+    }
+
+    /// Uses a communicator that other members may never have. Only an agreement may wait for those.
+    async fn use_alone(&mut self, child: CommKey, creation: Creation, used: Use) -> Result<(), Failure> {
+        match used {
+            Use::None | Use::Barrier => {}
+            Use::RingFreed | Use::Disconnect => self.revoke(child),
+            // A member that failed in the ring during MPI_Comm_idup frees it without an agreement.
+            Use::DupAndRing if creation == Creation::Idup => {}
+            Use::DupAndRing => {
+                let flag = Buffer::from_bytes(&u32::MAX.to_le_bytes());
+                self.call("MPIX_Comm_agree");
+                if let Err(error) = self.process.mpi.agree(child, &flag).await {
+                    assert_ne!(error.detail, Detail::Revoked, "an agreement is not revoked");
+                }
             }
         }
         self.free_child(child);
@@ -387,12 +415,15 @@ impl Survivor {
         made
     }
 
-    /// Asserts that the result of a creation agrees with those of others (Row CC1).
+    /// Asserts that the result of a creation agrees with those of others (Row CC1), where it must (Row IK3).
     pub(super) fn assert_creation(
         &self,
         call: crate::record::repairs::Call,
         made: Result<Option<CommKey>, Error>,
     ) {
+        if self.creates_locally(self.comm) {
+            return;
+        }
         let made = made.ok().map(|made| match made {
             Some(made) => (self.identity(made), self.members(made)),
             None => (call.0, vec![]),
