@@ -439,7 +439,7 @@ impl MemberProtocols {
                 results.push_back(Event::Needed(packet.peer));
                 return false;
             }
-            match layers.pml.send_control(packet.peer, control, packet.as_bytes()) {
+            match layers.pml.send_control_at_once(&mut layers.net, packet.peer, control, packet.as_bytes()) {
                 Ok(()) => {
                     contacted.insert(packet.peer);
                     false

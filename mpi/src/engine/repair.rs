@@ -100,6 +100,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             None => self.start_next_agreement(identity),
         }
         self.unconnected_query.begin_wait();
+        // Before the transports are polled: the other members wait for what this one sends. A process that may have to fence itself looks at
+        // its lease first.
+        if !self.heartbeats.is_due(self.now) {
+            self.progress_member_protocols();
+        }
         self.progress_within_a_call();
         Ok(Request::Agreement(operation))
     }
@@ -185,13 +190,15 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         })
     }
 
-    /// Messages of the protocols are delivered, their results applied, and what is to be sent leaves. Returns the number of events.
+    /// Messages of the protocols are delivered, what is to be sent leaves, and results are applied. Returns the number of events.
     #[cold]
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
         let delivered = self.deliver_member_messages();
+        // Before the results are applied: to make a communicator, for example, takes longer than to decide on it.
+        let mut sent = self.member_protocols.send(&self.ends, &mut self.layers);
         self.apply_member_events();
         self.progress_searches();
-        let sent = self.member_protocols.send(&self.ends, &mut self.layers);
+        sent += self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
     }
