@@ -110,8 +110,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     fn start_next_agreement(&mut self, identity: Identity) {
-        let Some(contribution) = self.agreements.next_to_start(identity) else { return };
-        let is_closing = self.agreements.is_closing(identity);
+        let Some((contribution, is_closing)) = self.agreements.next_to_start(identity) else { return };
         self.with_instance(identity, |instance, ends, fx| match is_closing {
             true => instance.start_closing(contribution, ends, fx),
             false => instance.start_agreement(contribution, ends, fx),
@@ -206,13 +205,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
     pub(super) fn deliver_member_messages(&mut self) -> u32 {
         let mut delivered = 0;
-        while let Some(packet) = self.member_protocols.next_arrival() {
+        while let Some(arrival) = self.member_protocols.next_arrival() {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
             let me = layers.runtime.membership().peer;
             let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
             let target = |identity| target(&layers.pml, communicators, identity, known);
-            if let Err(cause) = member_protocols.deliver(packet, target, ends) {
-                self.peer_reports.on_evidence(packet.peer, cause);
+            let peer = arrival.peer;
+            if let Err(cause) = member_protocols.deliver(arrival, target, ends) {
+                self.peer_reports.on_evidence(peer, cause);
             }
             delivered += 1;
         }
@@ -345,7 +345,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// MPIX_Comm_get_failed does not explain (I2, Row AG5).
     fn conclude(&mut self, operation: Key, decision: Decision) {
         let Some(comm) = self.agreements.operations().comm_of(operation) else { return };
-        let members = self.communicators.get(comm).map(|entry| Arc::clone(entry.members()));
+        let has_failed = !decision.failed.is_empty();
+        let members =
+            self.communicators.get(comm).filter(|_| has_failed).map(|entry| Arc::clone(entry.members()));
         let mut is_published = true;
         for peer in decision.failed.iter().filter_map(|rank| members.as_ref()?.get(rank.index()).copied()) {
             if self.ends.of(peer) != Some(End::Failed) {

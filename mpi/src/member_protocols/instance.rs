@@ -389,7 +389,9 @@ impl Instance {
         for (to, message) in out.sends.drain(..) {
             fx.packets.push_back(Packet::new(members[to.index()], about, &Message::Agreement(message)));
         }
-        fx.events.extend(out.outcomes.drain(..).map(|decision| Event::Decided(about.identity, decision)));
+        for decision in out.outcomes.drain(..) {
+            fx.events.push_back(Event::Decided(about.identity, decision));
+        }
         let recalled = self.agreement.as_deref_mut().and_then(Agreement::take_recall);
         fx.events.extend(recalled.map(|sequence| recall(about.identity, left_result::AGREEMENT, sequence)));
     }
