@@ -5,7 +5,7 @@
 //! Each endpoint with such messages is in a list from the first of them until the credit of the peer says that all are consumed. Who calls
 //! the peer's helper:
 //!
-//! * A call of progress of this process, if the messages are still not consumed 100 us after the first call that has found them so.
+//! * A call of progress of this process, if the messages are still not consumed 100 us after the first check that has found them so.
 //!   Repeated after 200 us, 400 us, and so on up to 64 ms, as long as they are not consumed.
 //! * This process's own helper thread ([`Shm::call_helpers_of_peers`]), if the program computes, too. It watches from the first
 //!   control message after a pause on ([`ControlWatch`]): that message wakes the helper, those that follow cost no system call.
@@ -62,7 +62,7 @@ pub(crate) struct UnconsumedControl {
     entries: Vec<Entry>,
     /// Where the next check begins.
     next: usize,
-    checks: u32,
+    calls: u32,
     watch: Arc<ControlWatch>,
 }
 
@@ -80,8 +80,9 @@ const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(64);
 /// How many endpoints one call of progress checks.
 const ENTRIES_PER_CHECK: usize = 16;
-/// Checks between two readings of the clock.
-const CHECKS_PER_CLOCK_READ: u32 = 8;
+/// How many calls of progress lie between two checks, while the process is awake. A check reads the credit that the peer writes with each
+/// control message, so a check in each call takes that line away from the peer, which answers later.
+const CALLS_PER_CHECK: u32 = 64;
 
 impl UnconsumedControl {
     pub(crate) fn is_empty(&self) -> bool {
@@ -136,12 +137,14 @@ impl Shm {
         self.node.bells.call_helper(self.node.slot, HelperCalls::WATCH);
     }
 
-    /// In a call of progress: removes endpoints whose peers have consumed everything, and calls the helpers of peers that are due.
+    /// In a call of progress, if a check is due: removes endpoints whose peers have consumed everything, and calls the helpers of peers that are due.
     #[cold]
     pub(crate) fn check_unconsumed(&mut self) {
-        self.unconsumed.checks = self.unconsumed.checks.wrapping_add(1);
-        let reads_clock = self.unconsumed.checks.is_multiple_of(CHECKS_PER_CLOCK_READ) || self.polling.armed;
-        let now = reads_clock.then(|| self.polling.clock());
+        self.unconsumed.calls = self.unconsumed.calls.wrapping_add(1);
+        if !self.unconsumed.calls.is_multiple_of(CALLS_PER_CHECK) && !self.polling.armed {
+            return;
+        }
+        let now = self.polling.clock();
         for _ in 0..self.unconsumed.entries.len().min(ENTRIES_PER_CHECK) {
             if self.unconsumed.next >= self.unconsumed.entries.len() {
                 self.unconsumed.next = 0;
@@ -151,7 +154,6 @@ impl Shm {
                 continue;
             }
             self.unconsumed.next += 1;
-            let Some(now) = now else { continue };
             match self.unconsumed.entries[at].due {
                 None => self.unconsumed.entries[at].due = Some(now + FIRST_PAUSE),
                 Some(due) if now >= due => self.call_helper_of(at, now),
@@ -239,8 +241,9 @@ mod tests {
         for _ in 0..100 {
             send_control(&mut sender, endpoint);
             while receiver.progress(Instant(0), 100, &mut delivered) > 0 {}
-            sender.progress(Instant(0), 100, &mut nothing);
-            assert!(!sender.control_watch().has_unconsumed());
+            while sender.control_watch().has_unconsumed() {
+                sender.progress(Instant(0), 100, &mut nothing);
+            }
         }
         assert_eq!(sender.statistics().helpers_called, 0);
         assert_eq!(sender.control_watch().sent(), 100);

@@ -240,6 +240,9 @@ pub(crate) struct Builder {
     steps: Vec<Step>,
 }
 
+/// Most operations of two ranks have no more steps: one allocation.
+const STEPS: usize = 8;
+
 impl Builder {
     /// The schedule of rank `me` of `size` with the steps that `add` adds.
     pub(crate) fn build(
@@ -248,7 +251,7 @@ impl Builder {
         add: impl FnOnce(&mut Builder) -> Result<(), Error>,
     ) -> Result<Schedule, Error> {
         assert!(me.0 < size, "the rank is not in the communicator");
-        let mut builder = Builder { me: me.0, size, steps: Vec::new() };
+        let mut builder = Builder { me: me.0, size, steps: Vec::with_capacity(STEPS) };
         add(&mut builder)?;
         Ok(builder.finish())
     }

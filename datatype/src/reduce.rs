@@ -22,8 +22,19 @@ pub fn reduce(op: Op, left: &TypedBuffer, into: &TypedBuffer) {
         "a reduction of buffers that differ in type or count"
     );
     let kernel = kernel(op, datatype.row());
-    let (mut ours, mut theirs) = ([0; BLOCK_BYTES], [0; BLOCK_BYTES]);
-    let block = BLOCK_BYTES - BLOCK_BYTES % datatype.size();
+    if into.packed_bytes() <= SMALL_BYTES {
+        reduce_by_blocks::<SMALL_BYTES>(kernel, left, into);
+    } else {
+        reduce_by_blocks::<BLOCK_BYTES>(kernel, left, into);
+    }
+}
+
+/// So many bytes are reduced in a block of this length, since to clear two long blocks takes longer than to reduce a few elements.
+const SMALL_BYTES: usize = 256;
+
+fn reduce_by_blocks<const BYTES: usize>(kernel: Kernel, left: &TypedBuffer, into: &TypedBuffer) {
+    let (mut ours, mut theirs) = ([0; BYTES], [0; BYTES]);
+    let block = BYTES - BYTES % into.datatype().size();
     let bytes = into.packed_bytes();
     for at in (0..bytes).step_by(block) {
         let length = block.min(bytes - at);

@@ -50,6 +50,10 @@ pub(crate) struct Queued {
 }
 
 impl Queued {
+    fn new(operation: Option<Key>, contribution: Contribution) -> Self {
+        Queued { operation, contribution, has_started: false, is_absent: false }
+    }
+
     /// Whether it closes the communicator.
     fn is_closing(&self) -> bool {
         self.operation.is_none() && !self.is_absent
@@ -119,9 +123,10 @@ impl Agreements {
         if let Some(at) = self.answers.iter().position(|answer| answer.0 == identity) {
             return Ok(Begun { operation, answer: Some(self.answers.remove(at).1) });
         }
-        match self.queues.get_mut(&identity).and_then(VecDeque::front_mut) {
+        let queue = self.queues.entry(identity).or_default();
+        match queue.front_mut() {
             Some(first) if first.is_absent && first.operation.is_none() => first.operation = Some(operation),
-            _ => self.queue(identity, Some(operation), contribution),
+            _ => queue.push_back(Queued::new(Some(operation), contribution)),
         }
         Ok(Begun { operation, answer: None })
     }
@@ -165,31 +170,20 @@ impl Agreements {
 
     /// Queues the agreement by which all members learn that all have freed the communicator.
     pub fn begin_closing(&mut self, identity: Identity, contribution: Contribution) {
-        self.queue(identity, None, contribution);
+        self.queues.entry(identity).or_default().push_back(Queued::new(None, contribution));
     }
 
-    fn queue(&mut self, identity: Identity, operation: Option<Key>, contribution: Contribution) {
-        let queued = Queued { operation, contribution, has_started: false, is_absent: false };
-        self.queues.entry(identity).or_default().push_back(queued);
-    }
-
-    /// The contribution of the next agreement of a communicator, if it is to start now.
-    pub fn next_to_start(&mut self, identity: Identity) -> Option<Contribution> {
+    /// The next agreement of a communicator, if it is to start now: its contribution, and whether it closes the communicator.
+    pub fn next_to_start(&mut self, identity: Identity) -> Option<(Contribution, bool)> {
         let first = self.queues.get_mut(&identity)?.front_mut()?;
         let starts = !core::mem::replace(&mut first.has_started, true);
-        starts.then_some(first.contribution)
+        starts.then_some((first.contribution, first.is_closing()))
     }
 
     /// Whether the closing of a communicator runs, or waits for agreements before it.
     pub fn has_begun_closing(&self, identity: Identity) -> bool {
         let last = self.queues.get(&identity).and_then(VecDeque::back);
         last.is_some_and(Queued::is_closing)
-    }
-
-    /// Whether the closing of a communicator runs.
-    pub fn is_closing(&self, identity: Identity) -> bool {
-        let first = self.queues.get(&identity).and_then(VecDeque::front);
-        first.is_some_and(|first| first.has_started && first.is_closing())
     }
 
     /// The agreement that runs is decided.

@@ -44,7 +44,7 @@ use mend_proto::spread;
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
 use mend_transport::{Btl, Cause};
-pub(crate) use packet::{AM_ID, Packet};
+pub(crate) use packet::{AM_ID, Arrival, Packet};
 use packet::{About, Message};
 use searches::CycleSearches;
 pub(crate) use searches::{Absence, Place};
@@ -56,7 +56,7 @@ use std::sync::Arc;
 pub(crate) struct MemberProtocols {
     instances: BTreeMap<Identity, Instance>,
     /// Messages that have arrived and are not handed to their instance yet.
-    inbox: VecDeque<Packet>,
+    inbox: VecDeque<Arrival>,
     /// Messages about communicators that are not created here yet.
     early: EarlyMessages,
     /// The peers of which a message was discarded for lack of memory. They become unreachable, and what they sent later is discarded too.
@@ -151,9 +151,9 @@ impl MemberProtocols {
 
     /// A message has arrived. `false`: garbage.
     pub fn on_message(&mut self, from: PeerIndex, header: &[u8]) -> bool {
-        let packet = Packet::copy(from, header);
-        self.inbox.extend(packet);
-        packet.is_some()
+        let Some(arrival) = Arrival::read(from, header) else { return false };
+        self.inbox.push_back(arrival);
+        true
     }
 
     /// Another member has refused a message because the communicator is revoked there: as good as the news of it.
@@ -163,7 +163,7 @@ impl MemberProtocols {
     }
 
     /// The next message that has arrived.
-    pub fn next_arrival(&mut self) -> Option<Packet> {
+    pub fn next_arrival(&mut self) -> Option<Arrival> {
         self.inbox.pop_front()
     }
 
@@ -199,18 +199,21 @@ impl MemberProtocols {
     /// Hands a message to its instance. `Err`: evidence against its sender: no correct member sends it, or there is no memory for it.
     pub fn deliver(
         &mut self,
-        packet: Packet,
+        arrival: Arrival,
         target: impl Fn(Identity) -> Target,
         ends: &Ends,
     ) -> Result<(), Cause> {
-        if self.discarded.contains(&packet.peer) {
+        let Arrival { peer, about, .. } = arrival;
+        if self.discarded.contains(&peer) {
             return Ok(());
         }
-        let Some((about, message)) = packet.read() else { return Err(Cause::Garbage) };
-        let is_search = matches!(message, Message::Crossing(_));
-        let is_news = matches!(message, Message::Spread(_));
-        let is_origin = matches!(message, Message::Origin(_));
-        if self.answers_at_once(packet.peer, about, &message, &target) {
+        if self.instances.get(&about.identity).is_some_and(|instance| !instance.is_closing()) {
+            return self.hand_over(arrival, ends);
+        }
+        let is_search = matches!(arrival.message, Message::Crossing(_));
+        let is_news = matches!(arrival.message, Message::Spread(_));
+        let is_origin = matches!(arrival.message, Message::Origin(_));
+        if self.answers_at_once(peer, about, &arrival.message, &target) {
             return Ok(());
         }
         if !self.instances.contains_key(&about.identity) {
@@ -225,37 +228,45 @@ impl MemberProtocols {
                     self.close(about.identity, true, ends);
                 }
                 Target::NotCreated(_) | Target::Retired { .. } if is_search => return Ok(()),
-                Target::NotCreated(creator) => return self.on_early(packet, about, &message, creator),
+                Target::NotCreated(creator) => return self.on_early(arrival, creator),
                 // An operation on the freed communicator still runs, but its agreements and votes are over as if it were retired.
                 Target::Open { is_revoked: was_revoked, .. } | Target::Retired { was_revoked } => {
-                    self.answer_for_retired(packet.peer, about, &message, was_revoked);
+                    self.answer_for_retired(peer, about, &arrival.message, was_revoked);
                     return Ok(());
                 }
             }
         }
+        self.hand_over(arrival, ends)
+    }
+
+    /// Hands a message to the instance of its communicator.
+    fn hand_over(&mut self, arrival: Arrival, ends: &Ends) -> Result<(), Cause> {
+        let Arrival { peer, about, message } = arrival;
         let Some((instance, mut effects)) = self.instance(about.identity) else { return Ok(()) };
         let source = match message {
             // Its sender does not know its rank any more, or does not know it at all.
             Message::Gone
             | Message::Creation(_)
-            | Message::Spread(spread::Message::Gone | spread::Message::GoneRevoked) => {
-                instance.rank_of(packet.peer)
-            }
-            _ => Some(about.source).filter(|&source| instance.is_member(source, packet.peer)),
+            | Message::Spread(spread::Message::Gone | spread::Message::GoneRevoked) => instance.rank_of(peer),
+            _ => Some(about.source).filter(|&source| instance.is_member(source, peer)),
         };
         let Some(source) = source else { return Err(Cause::Garbage) };
         if let Message::Crossing(message) = message {
             self.cycle_searches.on_arrival(about.identity, source, message);
             return Ok(());
         }
+        let is_news = matches!(message, Message::Spread(_));
         instance.on_message(source, message, ends, &mut effects);
-        if instance.is_closing() && instance.owes_results() {
+        let is_closing = instance.is_closing();
+        if is_closing && instance.owes_results() {
             effects.events.push_back(Event::OwesResults(about.identity));
         }
         if is_news {
             self.schedule_flush(about.identity);
         }
-        self.remove_if_over(about.identity);
+        if is_closing {
+            self.remove_if_over(about.identity);
+        }
         Ok(())
     }
 
@@ -301,13 +312,9 @@ impl MemberProtocols {
     /// A message about a communicator that is not created here. If it is about its creation, whose vote this member has not heard of, it
     /// comes from a root by succession: the creator has ended, as all members above this one in the tree. Then this member will
     /// not create it any more, even if its program never calls.
-    fn on_early(
-        &mut self,
-        packet: Packet,
-        about: About,
-        message: &Message,
-        creator: Creator,
-    ) -> Result<(), Cause> {
+    fn on_early(&mut self, arrival: Arrival, creator: Creator) -> Result<(), Cause> {
+        let Arrival { peer, about, message } = &arrival;
+        let (peer, about) = (*peer, *about);
         match (message, creator) {
             (_, Creator::Nobody) => {
                 mend_base::reach!("mpi.member_protocols: a communicator of a process that does not exist");
@@ -318,7 +325,7 @@ impl MemberProtocols {
                     Gone::Failed => Reason::Failed(CREATOR),
                     Gone::Departed => Reason::Departed(CREATOR),
                 };
-                self.refuse_creation(packet.peer, about, message, reason);
+                self.refuse_creation(peer, about, message, reason);
                 return Ok(());
             }
             (Message::Creation(vote::Message::Request(_)), Creator::Open) => {
@@ -327,10 +334,10 @@ impl MemberProtocols {
             // This process has not failed, so nobody is to be asked about it.
             (_, Creator::Myself | Creator::Open | Creator::Gone(_)) => {}
         }
-        let stored = self.early.store(about.identity, packet);
+        let stored = self.early.store(arrival);
         self.recheck_early();
         if stored.is_err() {
-            self.discarded.insert(packet.peer);
+            self.discarded.insert(peer);
         }
         stored
     }
@@ -488,7 +495,7 @@ impl MemberProtocols {
                 results.push_back(Event::Needed(packet.peer));
                 return false;
             }
-            match layers.pml.send_control(packet.peer, control, packet.as_bytes()) {
+            match layers.pml.send_control_at_once(&mut layers.net, packet.peer, control, packet.as_bytes()) {
                 Ok(()) => {
                     contacted.insert(packet.peer);
                     false

@@ -103,8 +103,11 @@ impl ContextTable {
     /// The channel `key` has this name. Its context id, if one is left.
     pub(crate) fn open(&mut self, name: ContextName, key: Key) -> Option<ContextId> {
         assert!(!self.leaving, "nothing is opened while MPI is finalized");
-        assert!(!self.is_used(name), "an identity is used once");
-        self.names.insert(name, key);
+        // The point-to-point context tells: it is opened first, and retired first.
+        let is_first = name.context_kind == ContextKind::PointToPoint;
+        assert!(!is_first || !self.early.is_retired(name), "an identity is used once");
+        let before = self.names.insert(name, key);
+        assert!(before.is_none(), "an identity is used once");
         let context = self.contexts.open(key)?;
         self.revoked.remove(&context);
         Some(context)
@@ -135,7 +138,7 @@ impl ContextTable {
             self.revoked.insert(context);
         }
         let announced = context.map_or_else(Vec::new, |context| self.contexts.close(context));
-        let early = if name.context_kind == ContextKind::PointToPoint {
+        let early = if name.context_kind == ContextKind::PointToPoint && !self.early.is_empty() {
             let opened_late = [ContextKind::Creation, ContextKind::Leaders];
             let names = opened_late.map(|context_kind| ContextName { context_kind, ..name });
             names.into_iter().flat_map(|name| self.early.take(name)).collect()

@@ -120,6 +120,11 @@ impl ControlQueues {
         Ok(())
     }
 
+    /// The id of the messages of a protocol.
+    pub(crate) fn id(&self, protocol: Protocol) -> AmId {
+        self.opened(protocol).id
+    }
+
     /// The first message for `peer`: the id of its protocol, and its header.
     pub(crate) fn first(&self, peer: PeerIndex) -> Option<(AmId, &[u8])> {
         let message = self.queue(peer)?.messages.front()?;

@@ -152,6 +152,11 @@ impl SendQueues {
         self.control.open(id, places)
     }
 
+    /// Under which id a control message of a protocol goes to `peer` now; `None`: others wait before it.
+    pub(crate) fn next_control(&self, peer: PeerIndex, protocol: Protocol) -> Option<AmId> {
+        self.control.is_empty(peer).then(|| self.control.id(protocol))
+    }
+
     /// Queues a control message.
     pub(crate) fn push_control(
         &mut self,

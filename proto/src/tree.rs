@@ -174,7 +174,8 @@ impl Tree {
                 let radix = u64::from(radix);
                 let mut weight = 1;
                 while weight < u64::from(all) && (at / weight).is_multiple_of(radix) {
-                    (1..radix).for_each(|digit| visit(at + digit * weight));
+                    let children = (1..radix).map(|digit| at + digit * weight);
+                    children.take_while(|&child| child < u64::from(all)).for_each(&mut visit);
                     weight *= radix;
                 }
             }

@@ -9,7 +9,7 @@ use crate::handle::Handle;
 use crate::pointer::Out;
 use core::ffi::c_int;
 use mend_comm::Group;
-use mend_mpi::{AgreedGroup, CommunicatorCreation, Request};
+use mend_mpi::{AgreedGroup, CommunicatorCreation, Request, Started};
 use mend_world::World;
 
 /// Not collective (Row RV1).
@@ -29,11 +29,12 @@ pub(crate) fn is_revoked(world: &World, comm: Comm, flag: Out<c_int>) -> Result<
 
 /// The flag is set also if the call returns an error (Row AG2).
 pub(crate) fn agree(world: &World, comm: Comm, flag: Out<c_int>) -> Result<(), CallError> {
-    let request = world.with(|engine| -> Result<Request, CallError> {
-        let key = comm.existing(engine)?;
-        Ok(engine.agree(key, flag.memory())?)
-    })?;
-    crate::requests::wait(world, request).map(|_| ())
+    let agreed = crate::requests::run(world, |engine| {
+        let request = engine.agree(comm.existing(engine)?, flag.memory())?;
+        engine.expect_request(request);
+        Ok(Started::Running(request))
+    });
+    agreed.map(|_| ())
 }
 
 pub(crate) fn iagree(

@@ -105,13 +105,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             None => self.start_next_agreement(identity),
         }
         self.unconnected_query.begin_wait();
+        // Before the transports are polled: the other members wait for what this one sends. A process that may have to fence itself looks at
+        // its lease first.
+        if !self.heartbeats.is_due(self.now) {
+            self.progress_member_protocols();
+        }
         self.progress_within_a_call();
         Ok(Request::Agreement(operation))
     }
 
     fn start_next_agreement(&mut self, identity: Identity) {
-        let Some(contribution) = self.agreements.next_to_start(identity) else { return };
-        let is_closing = self.agreements.is_closing(identity);
+        let Some((contribution, is_closing)) = self.agreements.next_to_start(identity) else { return };
         self.with_instance(identity, |instance, ends, fx| match is_closing {
             true => instance.start_closing(contribution, ends, fx),
             false => instance.start_agreement(contribution, ends, fx),
@@ -194,15 +198,17 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         })
     }
 
-    /// Messages of the protocols are delivered, their results applied, and what is to be sent leaves. Returns the number of events.
+    /// Messages of the protocols are delivered, what is to be sent leaves, and results are applied. Returns the number of events.
     #[cold]
     pub(super) fn progress_member_protocols(&mut self) -> u32 {
         let delivered = self.deliver_member_messages();
+        // Before the results are applied: to make a communicator, for example, takes longer than to decide on it.
+        let mut sent = self.member_protocols.send(&self.ends, &mut self.layers);
         self.apply_member_events();
         self.end_uses();
         self.progress_searches();
         self.refuse_lost_communicators();
-        let sent = self.member_protocols.send(&self.ends, &mut self.layers);
+        sent += self.member_protocols.send(&self.ends, &mut self.layers);
         let Layers { net, pml, .. } = &mut self.layers;
         delivered + sent + pml.send_waiting(net)
     }
@@ -220,13 +226,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// To be called before the end of a peer is published: everything that the peer has sent is delivered.
     pub(super) fn deliver_member_messages(&mut self) -> u32 {
         let mut delivered = 0;
-        while let Some(packet) = self.member_protocols.next_arrival() {
+        while let Some(arrival) = self.member_protocols.next_arrival() {
             let Engine { member_protocols, layers, communicators, peer_reports, ends, .. } = self;
             let me = layers.runtime.membership().peer;
             let known = |creator| creator_of(creator, me, peer_reports.find(creator), ends);
             let target = |identity| target(&layers.pml, communicators, ends, identity, known);
-            if let Err(cause) = member_protocols.deliver(packet, target, ends) {
-                self.peer_reports.on_evidence(packet.peer, cause);
+            let peer = arrival.peer;
+            if let Err(cause) = member_protocols.deliver(arrival, target, ends) {
+                self.peer_reports.on_evidence(peer, cause);
             }
             delivered += 1;
         }
@@ -368,7 +375,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// MPIX_Comm_get_failed does not explain (I2, Row AG5).
     fn conclude(&mut self, operation: Key, decision: Decision) {
         let Some(comm) = self.agreements.operations().comm_of(operation) else { return };
-        let members = self.communicators.get(comm).map(|entry| Arc::clone(entry.members()));
+        let has_failed = !decision.failed.is_empty();
+        let members =
+            self.communicators.get(comm).filter(|_| has_failed).map(|entry| Arc::clone(entry.members()));
         let mut is_published = true;
         for peer in decision.failed.iter().filter_map(|rank| members.as_ref()?.get(rank.index()).copied()) {
             if self.ends.of(peer) != Some(End::Failed) {

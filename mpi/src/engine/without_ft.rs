@@ -21,6 +21,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         flag: &UserMemory,
     ) -> Result<Option<Request>, Error> {
         let entry = self.communicators.valid(comm)?;
+        if entry.selection().agrees_by_protocol() {
+            return Ok(None);
+        }
         let (me, size) = (entry.communicator().rank_in_union(), entry.members().len() as u32);
         let on = match entry.communicator().remote.as_ref().map(Remote::is_local_first) {
             None => AgreeOn::All,

@@ -452,7 +452,9 @@ impl Instance {
             // Each member has contributed, or said that it does not have the communicator.
             self.told = None;
         }
-        fx.events.extend(out.outcomes.drain(..).map(|decision| Event::Decided(about.identity, decision)));
+        for decision in out.outcomes.drain(..) {
+            fx.events.push_back(Event::Decided(about.identity, decision));
+        }
         let recalled = self.agreement.as_deref_mut().and_then(Agreement::take_recall);
         fx.events.extend(recalled.map(|sequence| recall(about.identity, left_result::AGREEMENT, sequence)));
     }

@@ -13,12 +13,21 @@ use mend_transport::{AmId, Limits};
 /// The active-message id of these messages.
 pub(crate) const AM_ID: AmId = AmId(2);
 
-/// One message in its bytes, with its sender or its receiver.
+/// One message that is to be sent, in its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet {
     pub peer: PeerIndex,
     bytes: [u8; Limits::HEADER_BYTES_MAX],
     used: u8,
+}
+
+/// One message that has arrived. It is read at once: its bytes are not copied a second time.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// Its sender.
+    pub peer: PeerIndex,
+    pub about: About,
+    pub message: Message,
 }
 
 /// The content of a message.
@@ -88,32 +97,24 @@ impl Packet {
         Packet { peer, bytes, used }
     }
 
-    /// A copy of what `peer` has sent; `None`: it is too long.
-    pub fn copy(peer: PeerIndex, header: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Limits::HEADER_BYTES_MAX];
-        bytes.get_mut(..header.len())?.copy_from_slice(header);
-        Some(Packet { peer, bytes, used: header.len() as u8 })
-    }
-
     /// The bytes on the wire.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.used)]
     }
+}
 
+impl Arrival {
     /// The communicator and its origin, if the message is about that.
     pub fn origin(&self) -> Option<(Identity, Origin)> {
-        if self.bytes[0] != ORIGIN {
-            return None;
-        }
-        match self.read()? {
-            (about, Message::Origin(origin)) => Some((about.identity, origin)),
+        match self.message {
+            Message::Origin(origin) => Some((self.about.identity, origin)),
             _ => None,
         }
     }
 
-    /// The content; `None`: garbage.
-    pub fn read(&self) -> Option<(About, Message)> {
-        let mut from = Reader::new(self.as_bytes());
+    /// What `peer` has sent; `None`: garbage.
+    pub fn read(peer: PeerIndex, header: &[u8]) -> Option<Self> {
+        let mut from = Reader::new(header);
         let protocol = from.u8()?;
         let about = About { identity: Identity::read(&mut from)?, source: Rank(from.u32()?) };
         let message = match protocol {
@@ -126,6 +127,6 @@ impl Packet {
             ORIGIN => Message::Origin(Origin::read(&mut from)?),
             _ => return None,
         };
-        from.rest().is_empty().then_some((about, message))
+        from.rest().is_empty().then_some(Arrival { peer, about, message })
     }
 }

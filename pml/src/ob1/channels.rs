@@ -97,12 +97,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if self.channels.get(channel.0).is_none() {
             return;
         }
-        let unused = self.requests.close_channel(channel.0);
+        if self.requests.close_channel(channel.0) {
+            return self.shut(channel.0);
+        }
         self.drop_unread(channel.0);
         self.forget_operations(channel.0);
-        if unused {
-            self.shut(channel.0);
-        }
     }
 
     /// The communicator will never be opened here: its creation failed. Senders that wait for an answer are refused, now and later, and

@@ -70,6 +70,28 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         Ok(())
     }
 
+    /// As [`send_control`](Ob1::send_control), but a message before which none waits leaves at once if there is room for it: the protocols
+    /// whose members wait for each other save the way through the queue.
+    ///
+    /// # Errors
+    /// As of [`send_control`](Ob1::send_control).
+    pub fn send_control_at_once<N: Btl<Endpoint = E>>(
+        &mut self,
+        net: &mut N,
+        peer: PeerIndex,
+        protocol: Protocol,
+        header: &[u8],
+    ) -> Result<(), ControlError> {
+        if let Some(link) = self.peers.link(peer)
+            && !self.peers.is_closed(peer)
+            && let Some(id) = self.queues.next_control(peer, protocol)
+            && send_header(net, link.endpoint, MessageClass::Control, id, header).is_ok()
+        {
+            return Ok(());
+        }
+        self.send_control(peer, protocol, header)
+    }
+
     /// Schedules `peer` for the next flush if something waits to be sent to it; an unconnected peer is connected first.
     pub(super) fn schedule_flush(&mut self, peer: PeerIndex) {
         if self.queues.is_quiet(peer) || self.peers.is_closed(peer) {

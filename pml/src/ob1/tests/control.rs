@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Control messages of another protocol: they share the queues of the PML and neither wait for its data nor for its answers.
 
-use super::fabric::{CONTROL, Cluster, DATA, rank, tag};
+use super::fabric::{CONTROL, Cluster, DATA, Node, rank, tag};
 use crate::{ControlError, End, Places, Started};
 use mend_base::{ContextKind, PeerIndex};
 use mend_transport::AmId;
+use std::rc::Rc;
 
 const ID: AmId = AmId(2);
 const PEER: PeerIndex = PeerIndex(1);
@@ -48,6 +49,37 @@ fn a_reserved_message_is_queued_while_the_answers_of_the_pml_fill_the_queue() {
     cluster.settle();
     assert_eq!(cluster.nodes[0].reported.others, [(PeerIndex(1), ID); 3]);
     cluster.nodes[1].ob1.send_control(PeerIndex(0), protocol, b"state").expect("the places are free again");
+}
+
+#[test]
+fn a_control_message_leaves_at_once_only_where_none_waits_before_it() {
+    let mut cluster = Cluster::new(2, 4);
+    let protocol = cluster.nodes[0].ob1.open_control(ID, Places::OnDemand(2)).unwrap();
+    let fabric = Rc::clone(&cluster.fabric);
+    let sent =
+        || -> Vec<u8> { fabric.borrow().queues[0][1][CONTROL].iter().map(|sent| sent.header[0]).collect() };
+    let send = |cluster: &mut Cluster, header: &[u8]| {
+        let Node { ob1, port, .. } = &mut cluster.nodes[0];
+        ob1.send_control_at_once(port, PEER, protocol, header)
+    };
+    send(&mut cluster, &[1]).unwrap();
+    assert!(sent().is_empty(), "the peer is not connected");
+    cluster.progress_at(0);
+    assert_eq!(sent(), [1]);
+    send(&mut cluster, &[2]).unwrap();
+    assert_eq!(sent(), [1, 2]);
+    fabric.borrow_mut().room = 0;
+    send(&mut cluster, &[3]).unwrap();
+    fabric.borrow_mut().room = 64;
+    send(&mut cluster, &[4]).unwrap();
+    assert_eq!(sent(), [1, 2], "the fourth waits behind the third");
+    assert_eq!(send(&mut cluster, &[5]), Err(ControlError::TooMany));
+    cluster.progress_at(0);
+    assert_eq!(sent(), [1, 2, 3, 4]);
+    cluster.nodes[0].end(PEER.0, End::Failed);
+    send(&mut cluster, &[6]).unwrap();
+    assert_eq!(sent(), [1, 2, 3, 4]);
+    assert!(cluster.nodes[0].ob1.idle());
 }
 
 #[test]
