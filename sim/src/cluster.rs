@@ -350,7 +350,16 @@ impl Cluster {
             return true;
         }
         if self.is_asleep(rank) {
-            return self.random.once_in(PERIODIC_CHECK_ONCE_IN) && self.periodic_check(rank);
+            if !self.random.once_in(PERIODIC_CHECK_ONCE_IN) {
+                return false;
+            }
+            // It makes no calls any more that count down to its death, and the kernel ends its threads within a bounded time.
+            if self.killer.death_has_begun(rank) {
+                reach!("sim.cluster: it dies while it sleeps");
+                self.kill(Rank(rank));
+                return true;
+            }
+            return self.periodic_check(rank);
         }
         if self.detection.is_some() {
             // As a waiting thread and the helper thread do: the clock is read before the program goes on.
