@@ -55,7 +55,7 @@ impl PendingCreation {
     pub fn dup(number: Option<u32>, hints: Hints) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
         if let Some(number) = number {
-            Contribution { color: Some(0), key: 0, number }.write(&contributions);
+            Contribution { color: Some(0), key: 0, number }.write(&contributions, Rank(0));
         }
         let data = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
         Ok((PendingCreation::Dup { contributions, hints }, Collective::Bcast { data, root: DUP_NAMER }))
@@ -69,11 +69,10 @@ impl PendingCreation {
     ) -> Result<(PendingCreation, Collective), Detail> {
         let contributions = Buffer::try_zeroed(Contribution::BYTES * parent.size() as usize);
         let contributions = contributions.ok_or(Detail::NoMemory)?;
-        let sent = Buffer::try_zeroed(Contribution::BYTES).ok_or(Detail::NoMemory)?;
-        mine.write(&sent);
-        let send = Some(TypedBuffer::bytes(UserMemory::of_buffer(&sent)));
+        mine.write(&contributions, parent.rank);
         let receive = TypedBuffer::bytes(UserMemory::of_buffer(&contributions));
-        Ok((PendingCreation::Split { contributions, mine, hints }, Collective::Allgather { send, receive }))
+        let exchange = Collective::Allgather { send: None, receive };
+        Ok((PendingCreation::Split { contributions, mine, hints }, exchange))
     }
 
     /// The contribution of this process to MPI_COMM_CREATE: a split whose color is the parent rank of the first process of `group`, and
@@ -214,14 +213,15 @@ impl Contribution {
     /// communicator has this number.
     pub const NO_NUMBER: u32 = IdentityAllocator::FIRST - 1;
 
-    fn write(self, into: &Arc<Buffer>) {
+    /// Writes the contribution of `rank`.
+    fn write(self, into: &Arc<Buffer>, rank: Rank) {
         let mut out = [0; Contribution::BYTES];
         let mut writer = Writer::new(&mut out);
         writer.u32(u32::from(self.color.is_some()));
         writer.u32(self.color.unwrap_or(0));
         writer.u32(self.key as u32);
         writer.u32(self.number);
-        UserMemory::of_buffer(into).write(0, &out);
+        UserMemory::of_buffer(into).write(rank.index() * Contribution::BYTES, &out);
     }
 
     /// The contribution of each member; `None`: no correct member writes such bytes.
@@ -252,7 +252,8 @@ mod tests {
     use crate::{Detail, Hints};
     use mend_base::{Identity, Job, Peer, Rank};
     use mend_comm::{Communicator, Group};
-    use mend_transport::{Buffer, UserMemory};
+    use mend_transport::UserMemory;
+
     use std::sync::Arc;
 
     fn peer(number: u32) -> Peer {
@@ -274,10 +275,8 @@ mod tests {
         let parent = parent(rank as u32, contributions.len() as u32);
         let (creation, _) = PendingCreation::split(&parent, contributions[rank], Hints::default()).unwrap();
         let PendingCreation::Split { contributions: all, .. } = &creation else { unreachable!() };
-        for (at, contribution) in contributions.iter().enumerate() {
-            let one = Buffer::zeroed(Contribution::BYTES);
-            contribution.write(&one);
-            UserMemory::of_buffer(all).write(at * Contribution::BYTES, &one.to_vec());
+        for (rank, contribution) in (0..).map(Rank).zip(contributions) {
+            contribution.write(all, rank);
         }
         creation.finish(&parent)
     }
