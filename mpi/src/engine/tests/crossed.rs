@@ -170,6 +170,28 @@ fn a_wait_that_a_failure_in_one_of_its_agreements_may_end_is_no_part_of_a_cycle(
     );
 }
 
+/// Answers that the programs never take are forgotten with their communicators.
+#[test]
+fn answers_that_the_program_does_not_take_end_with_the_communicator() {
+    let mut processes = job();
+    for _ in 0..3 {
+        let (a, b) = (ordered(&mut processes, [0, 1, 2]), ordered(&mut processes, [1, 0, 2]));
+        let waits = [agree(&mut processes[0], a[0]), agree(&mut processes[1], b[1])];
+        [a[2], b[2]].into_iter().for_each(|comm| _ = agree(&mut processes[2], comm));
+        wait_long(&mut processes, &waits[..1], waits[1]);
+        assert!((0..2).all(|at| is_crossed(&processes[at], waits[at])));
+        assert!((0..2).all(|at| processes[at].agreements.answers() == 1));
+        for (at, process) in processes.iter_mut().enumerate() {
+            [a[at], b[at]].into_iter().for_each(|comm| process.free(comm).expect("it exists"));
+        }
+        progress(&mut processes, &ALL);
+        // The votes of the splits were on WORLD.
+        let is_clean =
+            |process: &Process| process.agreements.answers() == 0 && process.member_protocols.len() == 1;
+        assert!(processes.iter().all(is_clean), "what a communicator leaves grows with each");
+    }
+}
+
 /// Rank 2 hears in one batch that its agreement on A was crossed with the next one on B, and the decision of its own on B: in this order.
 // Row AG16
 #[test]
