@@ -151,6 +151,12 @@ impl Agreements {
         self.answers.push((identity, cycle));
     }
 
+    /// The number of results that the program has not called.
+    #[cfg(test)]
+    pub fn answers(&self) -> usize {
+        self.answers.len()
+    }
+
     /// A contribution in absentia waits for the decision before it.
     pub fn store_absence(&mut self, absence: Absence) {
         if self.absences.len() < ABSENCES_MAX && !self.absences.contains(&absence) {

@@ -80,15 +80,15 @@ impl Announcement {
         Ok(Announcement { channel, tag, ranks, me, group, message, receive: None, result: None, unsent })
     }
 
-    /// Begins. `number`: that of the first process of the group. `Err`: nothing was begun.
+    /// Begins. `number`: that of the first process of the group, or why it has none. `Err`: nothing was begun.
     pub fn start<N: Btl, R>(
         &mut self,
-        number: Option<u32>,
+        number: Option<Result<u32, Detail>>,
         layers: &mut Layers<N, R>,
         ends: &Ends,
     ) -> Result<(), Error> {
         match number {
-            Some(number) => self.finish(Ok(number)),
+            Some(number) => self.finish(number.map_err(Error::of)),
             None => self.post(layers, ends)?,
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Announcement {
     fn post<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) -> Result<(), Error> {
         let tree = Tree::new(self.ranks.len() as u32, Shape::USUAL);
         let Some(parent) = tree.parent(self.me, &Ranks::new()) else {
-            // The first process of the group has a number.
+            // The first process of the group allocates the number.
             return Err(Error::of(Detail::BadCreation));
         };
         let from = Source::Rank(self.ranks[parent.index()]);

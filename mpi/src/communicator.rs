@@ -405,12 +405,18 @@ impl Communicators {
 
     /// A number for the identity of a communicator that is created over one of `size` ranks. It is never allocated again (I5), unless
     /// it is [unused](PendingCreation::unused_number).
-    pub fn allocate_number(&mut self, size: u32) -> Result<u32, Error> {
+    pub fn allocate_number(&mut self, size: u32) -> Result<u32, Detail> {
         let identity = match size {
             1 => self.identities.allocate_alone(),
             _ => self.identities.allocate(),
         };
-        identity.map(|identity| identity.number).ok_or(Error::of(Detail::IdentitiesExhausted))
+        identity.map(|identity| identity.number).ok_or(Detail::IdentitiesExhausted)
+    }
+
+    /// All numbers are allocated.
+    #[cfg(test)]
+    pub fn exhaust_numbers(&mut self, me: Peer) {
+        self.identities = IdentityAllocator::with_end(me, IdentityAllocator::FIRST);
     }
 
     /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
@@ -418,7 +424,9 @@ impl Communicators {
     pub fn return_number(&mut self, parent: &Communicator, number: u32) {
         // No other process learns a number that a process allocates alone, so it leaves no gap.
         let is_alone = parent.everyone().size() == 1;
-        if let Some(creator) = parent.peer(parent.rank).filter(|_| !is_alone) {
+        if let Some(creator) =
+            parent.peer(parent.rank).filter(|_| !is_alone && number != Contribution::NO_NUMBER)
+        {
             self.identities.give_back(Identity { creator, number });
         }
     }

@@ -80,7 +80,12 @@ impl IdentityAllocator {
 
     /// The allocator of process `me`.
     pub fn new(me: Peer) -> Self {
-        IdentityAllocator { me, next: Self::FIRST, returned: Vec::new(), alone: u32::MAX }
+        Self::with_end(me, u32::MAX)
+    }
+
+    /// The same, of the numbers below `end`.
+    pub fn with_end(me: Peer, end: u32) -> Self {
+        IdentityAllocator { me, next: Self::FIRST, returned: Vec::new(), alone: end }
     }
 
     /// An identity that no communicator has had; `None`: all numbers are allocated.

@@ -26,8 +26,8 @@ pub(crate) enum PendingCreation {
     Group { ranks: Arc<[Rank]>, number: Option<u32> },
     /// The leaders of two groups exchange the groups (MPI_INTERCOMM_CREATE). `identity`: `None` until it is known here.
     Inter { identity: Option<Identity> },
-    /// This member has no memory for its contribution: it votes no.
-    NoMemory,
+    /// This member has no contribution, for lack of memory or of a number: it votes no.
+    NoContribution(Detail),
 }
 
 /// The contribution of one member to the exchange.
@@ -100,7 +100,7 @@ impl PendingCreation {
                     .all(|contribution| contribution.is_some_and(|contribution| contribution.number != 0))
             }
             PendingCreation::Group { number, .. } => number.is_some(),
-            PendingCreation::NoMemory => false,
+            PendingCreation::NoContribution(_) => false,
         };
         let created = if complete { self.finish(parent).ok()? } else { None };
         created.map(|created| created.communicator.identity)
@@ -110,9 +110,9 @@ impl PendingCreation {
     pub fn hints(&self) -> Hints {
         match self {
             PendingCreation::Dup { hints, .. } | PendingCreation::Split { hints, .. } => *hints,
-            PendingCreation::Group { .. } | PendingCreation::Inter { .. } | PendingCreation::NoMemory => {
-                Hints::default()
-            }
+            PendingCreation::Group { .. }
+            | PendingCreation::Inter { .. }
+            | PendingCreation::NoContribution(_) => Hints::default(),
         }
     }
 
@@ -128,7 +128,7 @@ impl PendingCreation {
             PendingCreation::Dup { .. }
             | PendingCreation::Split { .. }
             | PendingCreation::Inter { .. }
-            | PendingCreation::NoMemory => None,
+            | PendingCreation::NoContribution(_) => None,
         }
     }
 
@@ -157,7 +157,7 @@ impl PendingCreation {
             }
             // Its members are not those of one parent.
             PendingCreation::Inter { .. } => Err(Detail::BadCreation),
-            PendingCreation::NoMemory => Err(Detail::NoMemory),
+            PendingCreation::NoContribution(why) => Err(*why),
         }
     }
 }

@@ -43,8 +43,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     ) -> Result<Started, Error> {
         let parent = self.communicators.valid(comm)?.communicator();
         let (is_namer, size) = (parent.rank_in_union() == DUP_NAMER, parent.everyone().size());
-        let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
-        self.start_creation(comm, PendingCreation::dup(number, hints), into)
+        let number = is_namer.then(|| self.communicators.allocate_number(size)).transpose();
+        self.start_creation(comm, number.and_then(|number| PendingCreation::dup(number, hints)), into)
     }
 
     /// Starts the creation of a communicator of the members with the same color, ordered by key (MPI_COMM_SPLIT). Color `None`:
@@ -64,11 +64,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         entry.require_intra()?;
         let size = entry.communicator().size();
         let number = match color {
-            Some(_) => self.communicators.allocate_number(size)?,
-            None => Contribution::NO_NUMBER,
+            Some(_) => self.communicators.allocate_number(size),
+            None => Ok(Contribution::NO_NUMBER),
         };
         let parent = self.communicators.valid(comm)?.communicator();
-        let begun = PendingCreation::split(parent, Contribution { color, key, number }, hints);
+        let split = |number| PendingCreation::split(parent, Contribution { color, key, number }, hints);
+        let begun = number.and_then(split);
         self.start_creation(comm, begun, None)
     }
 
@@ -94,13 +95,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let entry = self.communicators.valid(comm)?;
         entry.require_intra()?;
         let parent = entry.communicator();
-        let mut mine = PendingCreation::contribution_of_member(parent, group)?;
+        let mine = PendingCreation::contribution_of_member(parent, group)?;
         let size = parent.size();
-        if mine.color.is_some() {
-            mine.number = self.communicators.allocate_number(size)?;
-        }
+        let number = match mine.color {
+            Some(_) => self.communicators.allocate_number(size),
+            None => Ok(Contribution::NO_NUMBER),
+        };
         let parent = self.communicators.valid(comm)?.communicator();
-        let begun = PendingCreation::split(parent, mine, Hints::default());
+        let split =
+            |number| PendingCreation::split(parent, Contribution { number, ..mine }, Hints::default());
+        let begun = number.and_then(split);
         self.start_creation(comm, begun, None)
     }
 
@@ -112,10 +116,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             return Err(Error::of(Detail::Intracommunicator));
         }
         let parent = parent.union();
-        let number = self.communicators.allocate_number(parent.size())?;
-        let mine = Contribution { color: Some(0), key: i32::from(is_high), number };
-        let begun = PendingCreation::split(&parent, mine, Hints::default());
-        self.start_creation(comm, begun, None)
+        let number = self.communicators.allocate_number(parent.size());
+        let (color, key) = (Some(0), i32::from(is_high));
+        let split =
+            |number| PendingCreation::split(&parent, Contribution { color, key, number }, Hints::default());
+        self.start_creation(comm, number.and_then(split), None)
     }
 
     /// The communicator that the operation created, once the operation has ended. `None`: this process is not a member of it.
@@ -151,11 +156,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let entry = self.communicators.valid(comm)?;
         let (parent, rank) = (entry.communicator().identity, entry.communicator().rank_in_union());
         let size = entry.members().len() as u32;
-        // Without memory for the exchange this member takes part all the same: the others are poisoned, and its ballot is no.
+        // Without a contribution to the exchange this member takes part all the same: the others are poisoned, and its ballot is no.
         let (pending, call) = match begun {
             Ok((pending, call)) => (pending, entry.selection().schedule(rank, size, call)),
-            Err(Detail::NoMemory) => (PendingCreation::NoMemory, Err(mend_coll::Error::NoMemory)),
-            Err(detail) => return Err(Error::of(detail)),
+            Err(why) => (PendingCreation::NoContribution(why), Err(mend_coll::Error::NoMemory)),
         };
         // On the channel of agreements by schedules nobody looks for communicators that do not exist everywhere.
         let exchange = Exchange::Collective(self.layers.pml.next_operation(channel));
@@ -164,7 +168,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let stage = match collectives.start(comm, channel, call, &mut parts) {
             Ok(Begun::Running(exchange)) => Stage::Exchange(exchange),
             Ok(Begun::Done(_)) => Stage::Prepared(self.prepare(comm, &pending, origin)),
-            Err(error) => Stage::Prepared(Err(error)),
+            Err(error) => Stage::Prepared(Err(match pending {
+                PendingCreation::NoContribution(why) if error.detail == Detail::NoMemory => Error::of(why),
+                _ => error,
+            })),
         };
         let creation = Creation { parent, pending, into, stage, has_voted, origin, inter: None };
         let key = self.begin_creation(comm, creation)?;

@@ -58,7 +58,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// The operations whose end the wait for these requests needs, if it needs agreements alone. A failure that one of the requests reports
-    /// ends the wait for all (Row WT5): if just one can, the wait needs the end of that one in any case.
+    /// ends the wait for all (Row WT5): if just those of one communicator can, which end one after the other, the wait needs the end of these
+    /// in any case.
     fn awaited(&self, requests: &[Request]) -> Vec<Awaited> {
         let mut awaited: Vec<(Awaited, bool)> = Vec::new();
         for request in requests {
@@ -74,11 +75,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 awaited.push((Awaited { operation, communicator }, may_raise));
             }
         }
-        let raising = awaited.iter().filter(|(_, may_raise)| *may_raise).count();
-        if raising > 1 {
+        let raising = awaited.iter().find(|(_, may_raise)| *may_raise).map(|(one, _)| one.communicator);
+        if awaited.iter().any(|(one, may_raise)| *may_raise && Some(one.communicator) != raising) {
             return Vec::new();
         }
-        awaited.retain(|(_, may_raise)| raising == 0 || *may_raise);
+        awaited.retain(|(_, may_raise)| raising.is_none() || *may_raise);
         awaited.into_iter().map(|(awaited, _)| awaited).collect()
     }
 

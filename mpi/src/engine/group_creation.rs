@@ -45,14 +45,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 Stage::Announcement(Announcement::new(channel, tag, Arc::clone(&ranks), me, hash)?)
             }
         };
-        let number = if is_first { Some(self.communicators.allocate_number(size)?) } else { None };
+        let number = is_first.then(|| self.communicators.allocate_number(size));
         let pending = PendingCreation::Group { ranks, number: None };
         let exchange = Exchange::Group { gone: None };
         let origin = has_voted.then_some(Origin { parent: identity, exchange });
         let creation =
             Creation { parent: identity, pending, into: None, stage, has_voted, origin, inter: None };
         let key = self.creations.begin(comm, creation).inspect_err(|_| {
-            if let (Some(number), Some(entry)) = (number, self.communicators.get(comm)) {
+            if let (Some(Ok(number)), Some(entry)) = (number, self.communicators.get(comm)) {
                 let parent = entry.communicator().clone();
                 self.communicators.return_number(&parent, number);
             }
@@ -82,7 +82,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         ended.map(|(rank, end)| end.error(rank).into())
     }
 
-    fn start_announcement(&mut self, key: Key, number: Option<u32>) {
+    fn start_announcement(&mut self, key: Key, number: Option<Result<u32, Detail>>) {
         let Engine { creations, layers, ends, .. } = self;
         let Some(creation) = creations.operations_mut().running_mut(key) else { return };
         if let Stage::Announcement(announcement) = &mut creation.stage

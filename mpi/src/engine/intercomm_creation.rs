@@ -175,7 +175,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// The first note of this leader: its group, and the number that it has drawn.
     fn say_group(&mut self, comm: CommKey, side: &mut LeaderSide) -> Result<(), Error> {
         let group = Arc::clone(&self.communicators.valid(comm)?.communicator().group);
-        let number = self.communicators.allocate_number(2)?;
+        let number = self.communicators.allocate_number(2).map_err(Error::of)?;
         side.number = Some(number);
         let note = Note::Group { creator: self.me(), number, count: group.size() };
         side.exchange.say_group(note, group.iter())

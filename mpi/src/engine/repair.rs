@@ -5,7 +5,7 @@
 use super::Engine;
 use super::origins::known_origin;
 use crate::agreements::{Begun, Held, Purpose, Queued};
-use crate::communicator::Communicators;
+use crate::communicator::{self, Communicators};
 use crate::layers::Layers;
 use crate::member_protocols::{Creator, Event, Gone, Instance, Target};
 use crate::operation_table::Ended;
@@ -20,6 +20,9 @@ use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
 use mend_transport::{Btl, UserMemory};
 use std::sync::Arc;
+
+/// The proposal of a member that has allocated all its numbers.
+const NO_NUMBER: u32 = communicator::Contribution::NO_NUMBER;
 
 /// The contribution to the agreement that closes a communicator: only that all have contributed matters.
 const CLOSING: Contribution =
@@ -72,7 +75,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         let parent = self.communicators.valid(comm)?.communicator().clone();
         let (rank, size) = (parent.rank_in_union(), parent.everyone().size());
-        let number = self.communicators.allocate_number(size)?;
+        // Without a number this member takes part all the same: the others wait for it.
+        let number = self.communicators.allocate_number(size).unwrap_or(NO_NUMBER);
         let value = u64::from(rank.0) << 32 | u64::from(number);
         let begun = self.start_agreement(comm, Purpose::Shrink { number, into }, value, Op::First);
         begun.inspect_err(|_| self.communicators.return_number(&parent, number))
@@ -482,6 +486,14 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         // root knows that nobody has used its number, whoever has failed. So no shrink leaves a gap.
         if creator != original.rank_in_union() {
             self.communicators.return_number(&original, proposed);
+        }
+        if number == NO_NUMBER {
+            let is_own = creator == original.rank_in_union();
+            return Err(Error::of(if is_own {
+                Detail::IdentitiesExhausted
+            } else {
+                Detail::CreationRefused
+            }));
         }
         // Another member has proposed the identity, and is not trusted.
         if self.layers.pml.is_used(identity) {

@@ -64,8 +64,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         let parent = entry.communicator();
         let (is_namer, size) = (parent.rank_in_union() == DUP_NAMER, parent.everyone().size());
         let channel = self.communicators.agreement_channel(comm, &self.ends, &mut self.layers)?;
-        let number = if is_namer { Some(self.communicators.allocate_number(size)?) } else { None };
-        let begun = PendingCreation::dup(number, Hints::default());
+        let number = is_namer.then(|| self.communicators.allocate_number(size)).transpose();
+        let begun = number.and_then(|number| PendingCreation::dup(number, Hints::default()));
         let started = self.start_creation_on(comm, channel, true, begun, into.map(UserMemory::share))?;
         self.request_of(comm, started).map(Some)
     }

@@ -2,8 +2,9 @@
 //! The numbers that processes allocate for the identities of communicators: none is lost if nothing fails.
 
 use crate::scripted::{Process, ScriptedJob, peer};
-use crate::{CommKey, CommunicatorCreation, Error, Started};
-use mend_base::{Identity, Instant};
+use crate::{CommKey, CommunicatorCreation, Detail, Error, Started};
+use mend_base::{Identity, Instant, Rank, Tag};
+use mend_comm::Group;
 use mend_proto::identity::IdentityAllocator;
 use mend_runtime::Notice;
 
@@ -128,4 +129,55 @@ fn communicators_of_one_process_leave_the_numbers_of_others_without_a_gap() {
         assert_eq!(alone, [0, 1, 2].map(|rank| named(rank, u32::MAX - 1 - round)));
     }
     assert_eq!(split(&mut processes, [Some(0); 3]), [named(0, FIRST); 3]);
+}
+
+/// A creation in which rank 0 has no number left ends at all members: there for this reason, elsewhere because rank 0 gave up.
+fn assert_refused(name: &str, start: impl Fn(&mut Process) -> Result<Started, Error>) {
+    let (job, mut processes) = job_of(3);
+    processes[0].communicators.exhaust_numbers(peer(0));
+    let mut errors = [None; 3];
+    let mut creations = Vec::new();
+    for (process, error) in processes.iter_mut().zip(&mut errors) {
+        match start(process) {
+            Ok(Started::Running(request)) => creations.push(Some(CommunicatorCreation::new(request))),
+            Ok(Started::Done(_)) => panic!("{name}: a creation has a request"),
+            Err(at_once) => {
+                *error = Some(at_once.detail);
+                creations.push(None);
+            }
+        }
+    }
+    let mut answered = 0;
+    for _ in 0..100 {
+        for ((process, creation), error) in processes.iter_mut().zip(&mut creations).zip(&mut errors) {
+            process.progress(Instant(1));
+            if let (Some(creation), None) = (creation, *error) {
+                *error = creation.poll(process).map(|made| made.expect_err("it was refused").detail);
+            }
+        }
+        for (to, about) in job.asked().split_off(answered) {
+            answered += 1;
+            job.notify(to, Notice::Alive(about));
+        }
+    }
+    let errors = errors.map(|error| error.unwrap_or_else(|| panic!("{name}: a member waits for ever")));
+    assert_eq!(errors[0], Detail::IdentitiesExhausted, "{name}");
+    for error in &errors[1..] {
+        assert!(matches!(error, Detail::CreationRefused | Detail::PeerFreed(Rank(0))), "{name}: {error:?}");
+    }
+    // The next call is the same one at all members.
+    let next =
+        make(&mut processes, |process, rank| process.split(process.comm_world(), (rank > 0).then_some(0), 0));
+    assert!(next[1].is_some(), "{name}");
+}
+
+// Row CC1
+#[test]
+fn a_creation_ends_at_all_members_if_one_has_no_number_left() {
+    let group = Group::consecutive(peer(0), 3);
+    assert_refused("dup", |process| process.dup(process.comm_world()));
+    assert_refused("split", |process| process.split(process.comm_world(), Some(0), 0));
+    assert_refused("create", |process| process.create(process.comm_world(), &group));
+    assert_refused("create_group", |process| process.create_group(process.comm_world(), &group, Tag(3)));
+    assert_refused("shrink", |process| process.shrink(process.comm_world(), None).map(Started::Running));
 }
