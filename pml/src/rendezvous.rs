@@ -114,13 +114,27 @@ impl Rendezvous {
         self.sent.at(peer.index());
     }
 
-    /// A receive has matched an RTS of `from`. `false`: there is no memory.
-    pub(crate) fn queue_cts(&mut self, request: Key, from: PeerIndex) -> bool {
-        let found = mend_base::reserve_queue(&mut self.pending_cts, 1) && self.incoming.try_reserve(1);
-        if found {
-            self.pending_cts.push_back((request, from));
-        }
-        found
+    // Hot: per receive that waits.
+    /// Sees to it that a receive that begins while there are so many requests needs no memory when it matches an RTS: neither to wait
+    /// for a stream's number nor, when no other stream comes in, for its stream. `false`: there is none.
+    #[inline]
+    pub(crate) fn reserve_receive(&mut self, requests: u32) -> bool {
+        self.pending_cts.capacity() > requests as usize || self.grow(requests as usize + 1)
+    }
+
+    #[cold]
+    fn grow(&mut self, requests: usize) -> bool {
+        let missing = requests - self.pending_cts.len();
+        self.incoming.try_reserve(1) && mend_base::reserve_queue(&mut self.pending_cts, missing)
+    }
+
+    /// A receive has matched an RTS of `from`.
+    pub(crate) fn queue_cts(&mut self, request: Key, from: PeerIndex) {
+        debug_assert!(
+            self.pending_cts.len() < self.pending_cts.capacity(),
+            "reserved when the receive began"
+        );
+        self.pending_cts.push_back((request, from));
     }
 
     /// The next receive to get a stream's number, if one is free.
@@ -191,9 +205,14 @@ impl Rendezvous {
     }
 
     // Hot: per message, of those that wait for an answer.
+    /// How many RTSes and synchronous messages to `peer` have no answer.
+    pub(crate) fn unanswered(&self, peer: PeerIndex) -> u32 {
+        self.sent.get(peer.index()).map_or(0, |sent| sent.all)
+    }
+
     /// Whether one more RTS or synchronous message may go to `peer`.
     pub(crate) fn may_send(&self, peer: PeerIndex) -> bool {
-        self.sent.get(peer.index()).is_none_or(|sent| sent.all < RTS_MAX)
+        self.unanswered(peer) < RTS_MAX
     }
 
     /// An RTS or a synchronous message was sent to `peer`.
@@ -277,7 +296,8 @@ mod tests {
 
     fn streaming(bytes_wanted: u64) -> (Rendezvous, Stream) {
         let mut rendezvous = Rendezvous::new(1);
-        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        assert!(rendezvous.reserve_receive(2), "of three requests");
+        rendezvous.queue_cts(REQUEST, PEER);
         assert_eq!(rendezvous.next_cts(), Some((REQUEST, PEER)));
         let stream = rendezvous.begin_stream(REQUEST, PEER, bytes_wanted);
         (rendezvous, stream)
@@ -286,7 +306,7 @@ mod tests {
     #[test]
     fn pieces_are_placed_one_behind_the_other_and_the_last_frees_the_number() {
         let (mut rendezvous, stream) = streaming(100);
-        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        rendezvous.queue_cts(REQUEST, PEER);
         assert_eq!(rendezvous.next_cts(), None, "the one number is in use");
         let piece = |at, last| Ok(Piece { request: REQUEST, at, last });
         assert_eq!(rendezvous.on_piece(PEER, stream, 60), piece(0, false));
@@ -323,7 +343,7 @@ mod tests {
     fn a_receive_that_is_given_up_has_a_stream_or_waits_for_one() {
         let (mut rendezvous, stream) = streaming(100);
         let waiting = Key { index: 9, generation: 1 };
-        assert!(rendezvous.queue_cts(waiting, PEER));
+        rendezvous.queue_cts(waiting, PEER);
         assert_eq!(rendezvous.give_up_receive(waiting), GivenUp::PendingCts);
         assert_eq!(rendezvous.give_up_receive(REQUEST), GivenUp::Streaming);
         assert_eq!((rendezvous.receiving(), rendezvous.pending()), (0, 0));
@@ -355,7 +375,7 @@ mod tests {
         let (mut rendezvous, stream) = streaming(100);
         rendezvous.on_sent(PEER);
         rendezvous.give_up_send(PEER);
-        assert!(rendezvous.queue_cts(REQUEST, PEER));
+        rendezvous.queue_cts(REQUEST, PEER);
         rendezvous.end_peer(PEER);
         assert_eq!((rendezvous.receiving(), rendezvous.pending(), rendezvous.owed(PEER)), (0, 0, 0));
         assert_eq!(rendezvous.on_piece(PEER, stream, 1), Err(Garbage));

@@ -189,14 +189,16 @@ impl SendQueues {
         Ok(())
     }
 
-    /// Queues the stream of a send.
-    pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) -> Result<(), ControlError> {
+    /// Sees to it that so many more sends to `peer` can stream without memory. `false`: there is none.
+    pub(crate) fn reserve_streams(&mut self, peer: PeerIndex, count: usize) -> bool {
+        mend_base::reserve_queue(&mut self.peers.at(peer.index()).make().streams, count)
+    }
+
+    /// Queues the stream of a send, whose place was reserved before its RTS was sent.
+    pub(crate) fn push_stream(&mut self, peer: PeerIndex, key: Key) {
         let queues = self.peers.at(peer.index()).make();
-        if !mend_base::reserve_queue(&mut queues.streams, 1) {
-            return Err(ControlError::NoMemory);
-        }
+        debug_assert!(queues.streams.len() < queues.streams.capacity(), "reserved with the RTS");
         queues.streams.push_back(key);
-        Ok(())
     }
 
     /// The first control message for `peer`: the id of its protocol, and its header.
@@ -398,7 +400,8 @@ mod tests {
     #[test]
     fn streams_take_turns_and_one_that_is_over_leaves() {
         let mut queues = SendQueues::default();
-        (1..4).for_each(|number| queues.push_stream(PEER, key(number)).unwrap());
+        assert!(queues.reserve_streams(PEER, 3));
+        (1..4).for_each(|number| queues.push_stream(PEER, key(number)));
         queues.rotate_streams(PEER, false);
         queues.rotate_streams(PEER, true);
         queues.replace_stream(PEER, key(1), key(9));

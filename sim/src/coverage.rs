@@ -172,6 +172,7 @@ const REASONS: &[(&str, &[&str])] = &[
             "pml.budget: a reserved buffer",
             "pml.flush: no memory for reserved places",
             "pml.peers: no memory for what it wrote",
+            "pml.send: no memory for a stream yet",
         ],
     ),
     (

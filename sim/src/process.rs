@@ -7,7 +7,7 @@ use crate::network::{SharedNetwork, SimBtl};
 use crate::oracle::EndedBuffers;
 use crate::record::JobRecord;
 use mend_base::{Random, Rank};
-use mend_mpi::{Creation, Mpi, Operation};
+use mend_mpi::{CommKey, Creation, Mpi, Operation};
 use mend_transport::{Bml, Loopback};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -86,10 +86,13 @@ impl Process {
         self.killer.on_milestone(self.rank.0, Milestone::Ready);
     }
 
-    /// Asserts that the results of a creation agree, as far as members have returned from it.
-    pub fn assert_creation_is_uniform(&self, number: u64, success: bool) {
+    /// Asserts that the results of a creation agree, as far as members have returned from it. Each communicator numbers its own: after a
+    /// shrink that one member alone returned from, and died, the others create over another communicator than it did.
+    pub fn assert_creation_is_uniform(&self, over: CommKey, number: u64, success: bool) {
         let is_dead = |rank| self.killer.death_has_begun(rank);
-        let agrees = self.record.borrow_mut().returned_from_creation(number, (self.rank.0, success), is_dead);
+        let identity = self.mpi.engine().communicator(over).expect("it exists").identity;
+        let (creation, mine) = ((identity, number), (self.rank.0, success));
+        let agrees = self.record.borrow_mut().returned_from_creation(creation, mine, is_dead);
         assert!(
             agrees,
             "Row CC1: rank {} returned {success} from creation {number}, another the opposite",

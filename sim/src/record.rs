@@ -6,6 +6,7 @@
 pub mod repairs;
 
 use crate::killer::Point;
+use mend_base::Identity;
 use repairs::Repairs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
@@ -15,7 +16,7 @@ use std::task::Waker;
 pub struct JobRecord {
     events: BTreeSet<(Event, u64)>,
     agreements: BTreeMap<u64, Agreement>,
-    creations: BTreeMap<u64, Returned>,
+    creations: BTreeMap<(Identity, u64), Returned>,
     /// The results of agreements, shrinks and creations.
     pub repairs: Repairs,
     /// How often each MPI call was begun.
@@ -80,11 +81,11 @@ impl JobRecord {
     /// a living member has returned, or will return, an error.
     pub fn returned_from_creation(
         &mut self,
-        number: u64,
+        creation: (Identity, u64),
         (me, success): (u32, bool),
         is_dead: impl Fn(u32) -> bool,
     ) -> bool {
-        let returned = self.creations.entry(number).or_default();
+        let returned = self.creations.entry(creation).or_default();
         if success {
             returned.with_success = true;
             returned.with_error.iter().all(|&rank| is_dead(rank))
@@ -151,6 +152,7 @@ impl JobRecord {
 #[cfg(test)]
 mod tests {
     use super::JobRecord;
+    use mend_base::{Identity, Job, Peer};
     use std::task::Waker;
 
     // Row CC1
@@ -158,9 +160,14 @@ mod tests {
     fn an_error_beside_a_success_is_noticed_unless_its_process_is_dead() {
         for (first, dead, agree) in [(true, false, false), (false, false, false), (false, true, true)] {
             let mut record = JobRecord::default();
-            assert!(record.returned_from_creation(7, (0, first), |_| false));
-            assert!(record.returned_from_creation(7, (1, first), |_| false));
-            assert_eq!(record.returned_from_creation(7, (2, !first), |_| dead), agree);
+            let over = |number| Identity { creator: Peer::new(Job(1), 0), number };
+            assert!(record.returned_from_creation((over(1), 7), (0, first), |_| false));
+            assert!(record.returned_from_creation((over(1), 7), (1, first), |_| false));
+            assert!(
+                record.returned_from_creation((over(2), 7), (2, !first), |_| false),
+                "of another communicator"
+            );
+            assert_eq!(record.returned_from_creation((over(1), 7), (2, !first), |_| dead), agree);
         }
     }
 

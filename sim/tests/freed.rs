@@ -170,7 +170,11 @@ impl Job {
             }
             Begun::Duplicate(duplicate) => {
                 let result = duplicate.await;
-                self.process.assert_creation_is_uniform(number, result.is_ok());
+                self.process.assert_creation_is_uniform(
+                    self.process.mpi.engine().comm_world(),
+                    number,
+                    result.is_ok(),
+                );
                 match class(&result) {
                     ErrorClass::Success | ErrorClass::ProcFailed => {}
                     ErrorClass::Revoked => assert!(self.may_be_revoked, "nobody revokes: {result:?}"),

@@ -210,7 +210,7 @@ fn a_revocation_during_a_duplication_has_one_outcome_and_all_return() {
             mpi.revoke(parent).expect("it exists");
         }
         let made = begun.await;
-        process.assert_creation_is_uniform(1, made.is_ok());
+        process.assert_creation_is_uniform(world, 1, made.is_ok());
         assert!(matches!(class(&made), ErrorClass::Success | ErrorClass::Revoked));
         if let Ok(Some(made)) = made {
             barrier(&process, made).await;

@@ -15,7 +15,7 @@ const MUST: [&str; 3] =
 /// The branches that the jobs with creations must reach.
 const MUST_IN_CREATIONS: [&str; 3] = [
     "mpi.announcement: no memory for the receive",
-    "mpi.announcement: the children get no number",
+    "pml.send: no memory for a stream yet",
     "mpi.creation: prepared here, and refused by the vote",
 ];
 

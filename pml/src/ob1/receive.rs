@@ -34,7 +34,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if channel.matching.has_unexpected()
             && let Some((key, message)) = self.matcher.find(&channel.matching, from, tag)
         {
-            if matches!(message.form, Form::Rts { .. }) && !self.requests.reserve() {
+            if matches!(message.form, Form::Rts { .. })
+                && !(self.requests.reserve() && self.rendezvous.reserve_receive(self.requests.slots()))
+            {
                 return Err(Error::NoMemory);
             }
             if let Some(message) = self.matcher.take(&mut channel.matching, key) {
@@ -83,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.ended(Channel(key), Err(error));
         }
         let channel = self.channels.get_mut(key).ok_or(Error::NoSuchChannel)?;
-        if !channel.matching.reserve(from) {
+        if !channel.matching.reserve(from) || !self.rendezvous.reserve_receive(self.requests.slots()) {
             return Err(Error::NoMemory);
         }
         let stamp = channel.matching.next_stamp();

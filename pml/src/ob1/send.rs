@@ -124,6 +124,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.send: too many without an answer");
             return Err(SendError::Busy);
         }
+        // Once the RTS is sent, a send must not fail by its own process: the receiver counts on it.
+        let streams = self.rendezvous.unanswered(peer) as usize + 1;
+        if matches!(form, Form::Rts { .. }) && !self.queues.reserve_streams(peer, streams) {
+            mend_base::reach!("pml.send: no memory for a stream yet");
+            return Err(SendError::Busy);
+        }
         let (channel, sequence) = route.next(name);
         let header = Packet::Message(Envelope { channel, sequence, tag, source, form }).write();
         let length = if matches!(form, Form::Rts { .. }) { 0 } else { bytes };

@@ -34,11 +34,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
             self.end(request, outcome(status, total));
-        } else if self.rendezvous.queue_cts(request, peer) {
-            self.send_pending_cts();
         } else {
-            self.answer(peer, Packet::Refused { key: sender, reason: Reason::Freed });
-            self.end(request, Err(Error::NoMemory));
+            self.rendezvous.queue_cts(request, peer);
+            self.send_pending_cts();
         }
     }
 
@@ -68,10 +66,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.garbage(from);
         }
         self.rendezvous.on_answered(from);
-        if self.queues.push_stream(from, key).is_err() {
-            self.answer(from, Packet::Cancel { stream, sent: 0 });
-            return self.end(key, Err(Error::NoMemory));
-        }
+        self.queues.push_stream(from, key);
         mend_base::reach!("pml.streams: asked for");
         self.requests
             .set_phase(key, Phase::Streaming { to, stream, sent: 0, bytes_wanted, chunk: FIRST_CHUNK });

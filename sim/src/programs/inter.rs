@@ -246,7 +246,8 @@ impl<'a> Round<'a> {
         over: CommKey,
         made: Result<Option<CommKey>, Error>,
     ) -> Result<Option<CommKey>, Error> {
-        self.process.assert_creation_is_uniform(self.number * 10 + step, made.is_ok());
+        let world = self.process.mpi.engine().comm_world();
+        self.process.assert_creation_is_uniform(world, self.number * 10 + step, made.is_ok());
         if let Err(error) = made {
             self.assert_explained(over, error);
         }

@@ -202,7 +202,7 @@ impl Member {
     async fn dup(&self, round: u64) {
         self.process.at("no memory: dup", round);
         let made = self.process.mpi.dup(self.world).await;
-        self.process.assert_creation_is_uniform(round, made.is_ok());
+        self.process.assert_creation_is_uniform(self.world, round, made.is_ok());
         match made {
             Ok(made) => self.process.mpi.free(made.expect("this rank is a member")).expect("it exists"),
             Err(error) if error.detail == Detail::CreationRefused => {}

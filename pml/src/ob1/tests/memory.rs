@@ -3,7 +3,10 @@
 
 use super::fabric::{Cluster, TEST_CONFIG, pattern, rank, request, tag};
 use crate::{Config, Error, SendMode, Started, State, Status};
-use mend_base::{ContextKind, PeerIndex, Rank, Source, Tag, TagSelector};
+use mend_base::{
+    AllocationFailures, ContextKind, PeerIndex, Random, Rank, Source, Tag, TagSelector,
+    replace_allocation_failures,
+};
 use mend_datatype::TypedBuffer;
 use mend_transport::{Buffer, Cause, UserMemory};
 
@@ -69,6 +72,69 @@ fn without_memory_for_messages_their_sender_is_told_to_stop_before_it_is_given_u
             (pattern(number, 4096), State::Done(Ok(Status::EMPTY)))
         );
     }
+}
+
+/// While the value lives, every reported allocation of this thread fails.
+struct NoMemory;
+
+impl NoMemory {
+    fn begin() -> NoMemory {
+        let failures = AllocationFailures { random: Random(1), once_in: 1, failed: 0 };
+        replace_allocation_failures(Some(failures));
+        NoMemory
+    }
+}
+
+impl Drop for NoMemory {
+    fn drop(&mut self) {
+        replace_allocation_failures(None);
+    }
+}
+
+#[test]
+fn once_an_rts_is_sent_or_a_receive_posted_neither_needs_memory() {
+    let mut cluster = Cluster::new(2, 6);
+    let on = cluster.open(1, ContextKind::PointToPoint);
+    let (receive, received) = cluster.receive(1, on[1], rank(0), tag(1), 5000);
+    // The queues of control messages get their memory.
+    for at in 0..2 {
+        let (ob1, lent) = cluster.nodes[at].lend();
+        let (to, data) = (Rank(1 - at as u32), bytes(b"x"));
+        ob1.send(lent, on[at], to, Tag(2), SendMode::Synchronous, data).expect("there is memory");
+        cluster.receive(1 - at, on[1 - at], Source::Any, tag(2), 1);
+        cluster.settle();
+    }
+    let send = cluster.send(0, on[0], 1, 1, &[3; 5000]);
+    {
+        let _failing = NoMemory::begin();
+        cluster.settle();
+    }
+    cluster.assert_clean();
+    assert_eq!(cluster.poll(0, send), State::Done(Ok(Status::EMPTY)));
+    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(_))));
+    assert_eq!(received.to_vec(), [3; 5000]);
+}
+
+#[test]
+fn an_rts_for_whose_stream_there_is_no_memory_waits_for_some() {
+    let mut cluster = Cluster::new(2, 7);
+    let on = cluster.open(1, ContextKind::PointToPoint);
+    let (receive, received) = cluster.receive(1, on[1], rank(0), tag(1), 5000);
+    // A queued send: requests and the queue of messages get their memory.
+    cluster.send(0, on[0], 1, 2, &[2; 10]);
+    cluster.settle();
+    let send = {
+        let _failing = NoMemory::begin();
+        let send = cluster.send(0, on[0], 1, 1, &[3; 5000]);
+        (0..4).for_each(|at| _ = cluster.progress_at(at % 2));
+        send
+    };
+    assert_eq!(cluster.poll(1, receive), State::Running, "no RTS was sent");
+    cluster.settle();
+    cluster.assert_clean();
+    assert_eq!(cluster.poll(0, send), State::Done(Ok(Status::EMPTY)));
+    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(_))));
+    assert_eq!(received.to_vec(), [3; 5000]);
 }
 
 #[test]

@@ -129,7 +129,7 @@ impl Participant {
         number: u64,
         made: Result<Option<CommKey>, Error>,
     ) -> Result<Option<CommKey>, Error> {
-        self.process.assert_creation_is_uniform(number, made.is_ok());
+        self.process.assert_creation_is_uniform(self.world, number, made.is_ok());
         if let Err(error) = made {
             self.assert_explained(self.world, error);
         }

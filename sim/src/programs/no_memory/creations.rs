@@ -81,7 +81,7 @@ impl Member {
                 made
             }
         };
-        self.process.assert_creation_is_uniform(number, made.is_ok());
+        self.process.assert_creation_is_uniform(comm, number, made.is_ok());
         made
     }
 
@@ -92,7 +92,7 @@ impl Member {
         let side = me.0 % 2;
         self.process.at("no memory: split for groups", number);
         let local = mpi.split(comm, Some(side), 0).await;
-        self.process.assert_creation_is_uniform(number, local.is_ok());
+        self.process.assert_creation_is_uniform(comm, number, local.is_ok());
         let Some(local) = local? else { return Ok(None) };
         if size == 1 {
             return Ok(Some(local));
@@ -100,12 +100,12 @@ impl Member {
         self.process.at("no memory: intercomm_create", number);
         let other = (me.0 < 2).then_some((comm, Rank(1 - side)));
         let inter = mpi.create_inter(local, Rank(0), other, TAG).await;
-        self.process.assert_creation_is_uniform(number + 1, inter.is_ok());
+        self.process.assert_creation_is_uniform(comm, number + 1, inter.is_ok());
         self.free(local);
         let Some(inter) = inter? else { return Ok(None) };
         self.process.at("no memory: merge", number);
         let merged = mpi.merge(inter, side == 0).await;
-        self.process.assert_creation_is_uniform(number + 2, merged.is_ok());
+        self.process.assert_creation_is_uniform(comm, number + 2, merged.is_ok());
         self.free(inter);
         merged
     }
