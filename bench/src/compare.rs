@@ -18,7 +18,7 @@ use mpi::Mpi;
 use options::Options;
 pub use samples::median;
 use samples::{Sample, Samples};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use table::Table;
@@ -50,7 +50,9 @@ pub fn command(words: &[&str]) -> Outcome {
     }
     let folder = folder()?;
     let others: Vec<(&str, &str)> = options.before.iter().chain(&options.others).copied().collect();
-    let mpis = Mpi::prepare(options.mend, &others, options.open_mpi, &sources(), &folder)?;
+    let programs: BTreeSet<_> = rows.iter().map(|row| row.cell.program).collect();
+    let programs = Vec::from_iter(programs);
+    let mpis = Mpi::prepare(options.mend, &others, options.open_mpi, &programs, &folder)?;
     if options.busy > 0 {
         // The ranks and the busy processes inherit the set of processors.
         line::confine(&options.processors)?;
@@ -148,7 +150,7 @@ pub fn progress(text: &str) {
 }
 
 /// The folder of the C programs.
-pub fn sources() -> PathBuf {
+fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
 }
 

@@ -7,7 +7,7 @@
 
 use crate::compare::cell::Placement;
 use crate::compare::mpi::Mpi;
-use crate::compare::{Outcome, folder, median, progress, sources};
+use crate::compare::{Outcome, folder, median, progress};
 use std::path::Path;
 
 /// `mend-bench constants`.
@@ -18,7 +18,7 @@ pub fn command(words: &[&str]) -> Outcome {
         _ => return Err(super::USAGE.to_owned()),
     };
     let folder = folder()?;
-    let mpis = Mpi::prepare(Some(prefix), &[], false, &sources(), &folder)?;
+    let mpis = Mpi::prepare(Some(prefix), &[], false, &["latency", "message_rate"], &folder)?;
     let mut medians: [Vec<f64>; 3] = Default::default();
     for round in 0..ROUNDS {
         progress(&format!("constants of the cost model: round {} of {ROUNDS}", round + 1));

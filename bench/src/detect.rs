@@ -5,7 +5,7 @@
 //! they ended, or had to be ended, before each survivor's call had returned.
 
 use crate::compare::mpi::Mpi;
-use crate::compare::{Outcome, folder, progress, sources};
+use crate::compare::{Outcome, folder, progress};
 use std::path::Path;
 
 /// The options of the command line.
@@ -48,7 +48,7 @@ struct Row<'a> {
 pub fn command(words: &[&str]) -> Outcome {
     let options = parse(words)?;
     let folder = folder()?;
-    let mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &sources(), &folder)?;
+    let mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &["detect"], &folder)?;
     let mut rows = Vec::new();
     for mpi in &mpis {
         for &mebibytes in &options.touched {

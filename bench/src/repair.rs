@@ -4,7 +4,7 @@
 //! it can have. A run that fails or hangs is counted, and does not end the comparison.
 
 use crate::compare::mpi::Mpi;
-use crate::compare::{Outcome, folder, median, progress, sources};
+use crate::compare::{Outcome, folder, median, progress};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -43,6 +43,9 @@ const fn operation(program: &'static str, row: u32, name: &'static str) -> Opera
     Operation { program, row, name }
 }
 
+/// The C programs.
+const PROGRAMS: [&str; 2] = ["repair", "revoke"];
+
 /// `repair --dead`: the last rank has killed itself.
 const AFTER_A_DEATH: &str = "repair --dead";
 
@@ -73,9 +76,9 @@ struct Measured {
 pub fn command(words: &[&str]) -> Outcome {
     let options = parse(words)?;
     let folder = folder()?;
-    let mut mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &sources(), &folder)?;
+    let mut mpis = Mpi::prepare(options.mend, &options.others, options.open_mpi, &PROGRAMS, &folder)?;
     if let (true, Some(prefix)) = (options.spinning, options.mend) {
-        mpis.push(Mpi::spinning(prefix, &sources(), &folder)?);
+        mpis.push(Mpi::spinning(prefix, &PROGRAMS, &folder)?);
     }
     let mut measured = Measured::default();
     for round in 0..options.rounds {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An MPI that is measured: the places of its compiler and launcher, and the options that it needs.
 
-use super::Outcome;
 use super::cell::Placement;
+use super::{Outcome, sources};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -52,12 +52,12 @@ impl Mpi {
         all.map(|(name, prefix)| Mpi::installed(name, Path::new(prefix))).collect()
     }
 
-    /// The MPIs of a command line, with every benchmark compiled by each of them.
+    /// The MPIs of a command line, with these C programs compiled by each of them.
     pub fn prepare(
         mend: Option<&str>,
         others: &[(&str, &str)],
         open_mpi: bool,
-        sources: &Path,
+        programs: &[&str],
         folder: &Path,
     ) -> Outcome<Vec<Mpi>> {
         let mut mpis = Mpi::named(mend, others)?;
@@ -68,16 +68,16 @@ impl Mpi {
             return Err(format!("no MPI is named\n{}", crate::USAGE));
         }
         for mpi in &mpis {
-            mpi.compile(sources, folder)?;
+            mpi.compile(programs, folder)?;
         }
         Ok(mpis)
     }
 
     /// Mend at `prefix` with ranks that do not sleep in a wait of a second, as those of most other MPIs never do.
-    pub fn spinning(prefix: &str, sources: &Path, folder: &Path) -> Outcome<Mpi> {
+    pub fn spinning(prefix: &str, programs: &[&str], folder: &Path) -> Outcome<Mpi> {
         let mut mpi = Mpi::installed("Mend, spinning", Path::new(prefix))?;
         mpi.arguments = vec!["--mca", "world.spin_us", "1000000"];
-        mpi.compile(sources, folder)?;
+        mpi.compile(programs, folder)?;
         Ok(mpi)
     }
 
@@ -95,19 +95,14 @@ impl Mpi {
         Mpi::installed("Open MPI", &home)
     }
 
-    /// Compiles every C program of `sources`, with the same flags for every MPI.
-    fn compile(&self, sources: &Path, folder: &Path) -> Outcome {
+    /// Compiles C programs of [`sources`], with the same flags for every MPI.
+    fn compile(&self, programs: &[&str], folder: &Path) -> Outcome {
         let into = self.programs(folder);
         std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
-        let entries =
-            std::fs::read_dir(sources).map_err(|error| format!("{}: {error}", sources.display()))?;
-        for source in entries.flatten().map(|entry| entry.path()) {
-            let (Some(stem), true) = (source.file_stem(), source.extension().is_some_and(|kind| kind == "c"))
-            else {
-                continue;
-            };
+        for program in programs {
+            let source = sources().join(program).with_extension("c");
             let mut mpicc = Command::new(self.bin.join("mpicc"));
-            mpicc.args(C_FLAGS).arg("-o").arg(into.join(stem)).arg(&source);
+            mpicc.args(C_FLAGS).arg("-o").arg(into.join(program)).arg(&source);
             succeed(&mut mpicc, &format!("{}'s mpicc does not compile {}", self.name, source.display()))?;
         }
         Ok(())
