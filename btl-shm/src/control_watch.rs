@@ -5,7 +5,7 @@
 //! Each endpoint with such messages is in a list from the first of them until the credit of the peer says that all are consumed. Who calls
 //! the peer's helper:
 //!
-//! * A call of progress of this process, if the messages are still not consumed 100 us after the first check that has found them so.
+//! * A call of progress of this process, if the peer has consumed nothing for 100 us after the first check that has found messages.
 //!   Repeated after 200 us, 400 us, and so on up to 64 ms, as long as they are not consumed.
 //! * This process's own helper thread ([`Shm::call_helpers_of_peers`]), if the program computes, too. It watches from the first
 //!   control message after a pause on ([`ControlWatch`]): that message wakes the helper, those that follow cost no system call.
@@ -72,6 +72,8 @@ struct Entry {
     /// When the helper of the peer is called next; `None` before the first check.
     due: Option<Instant>,
     pause: Duration,
+    /// What the peer had consumed at the last check: a position in its ring.
+    consumed: u32,
 }
 
 /// How long a control message may be unconsumed before the helper of its receiver is called.
@@ -105,12 +107,15 @@ impl UnconsumedControl {
 }
 
 impl Endpoint {
-    /// Whether the peer has consumed all control messages, or never will.
-    fn control_is_consumed(&mut self) -> bool {
+    /// Before which position of its ring the peer has consumed all control messages; `None`: all of them, or it never will.
+    fn unconsumed_from(&mut self) -> Option<u32> {
         self.take_credit(Ring::Control);
         match &self.state {
-            State::Open(pair) | State::Quarantined(pair) => pair.mine.control.is_idle(),
-            _ => true,
+            State::Open(pair) | State::Quarantined(pair) => {
+                let ring = &pair.mine.control;
+                (!ring.is_idle()).then(|| ring.credited())
+            }
+            _ => None,
         }
     }
 }
@@ -122,7 +127,12 @@ impl Shm {
         let watch = &self.unconsumed.watch;
         watch.sent.store(watch.sent.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if !core::mem::replace(&mut self.endpoints[index].has_unconsumed_control, true) {
-            self.unconsumed.entries.push(Entry { endpoint: index as u32, due: None, pause: FIRST_PAUSE });
+            self.unconsumed.entries.push(Entry {
+                endpoint: index as u32,
+                due: None,
+                pause: FIRST_PAUSE,
+                consumed: 0,
+            });
             self.unconsumed.publish();
             self.polling.unusual = true;
         }
@@ -177,13 +187,18 @@ impl Shm {
 
     fn drop_if_consumed(&mut self, at: usize) -> bool {
         let index = self.unconsumed.entries[at].endpoint as usize;
-        let consumed = self.endpoints[index].control_is_consumed();
-        if consumed {
+        let Some(consumed) = self.endpoints[index].unconsumed_from() else {
             self.endpoints[index].has_unconsumed_control = false;
             self.unconsumed.entries.swap_remove(at);
             self.unconsumed.publish();
+            return true;
+        };
+        let entry = &mut self.unconsumed.entries[at];
+        if core::mem::replace(&mut entry.consumed, consumed) != consumed {
+            // The peer reads, so what it has not consumed is newer than the last check.
+            (entry.due, entry.pause) = (None, FIRST_PAUSE);
         }
-        consumed
+        false
     }
 
     fn call_helper_of(&mut self, at: usize, now: Instant) {
@@ -247,6 +262,23 @@ mod tests {
         }
         assert_eq!(sender.statistics().helpers_called, 0);
         assert_eq!(sender.control_watch().sent(), 100);
+    }
+
+    #[test]
+    fn a_peer_that_reads_is_not_called_because_a_newer_message_is_under_way() {
+        let ([mut sender, mut receiver], endpoint) = pair();
+        let (mut delivered, mut nothing) = (Delivered::default(), Delivered::default());
+        send_control(&mut sender, endpoint);
+        while sender.unconsumed.entries[0].due.is_none() {
+            sender.progress(Instant(0), 100, &mut nothing);
+        }
+        while receiver.progress(Instant(0), 100, &mut delivered) > 0 {}
+        send_control(&mut sender, endpoint);
+        while sender.unconsumed.entries[0].due.is_some_and(|due| sender.polling.clock() < due) {}
+        for _ in 0..super::CALLS_PER_CHECK {
+            sender.progress(Instant(0), 100, &mut nothing);
+        }
+        assert_eq!(sender.statistics().helpers_called, 0);
     }
 
     #[test]

@@ -169,6 +169,11 @@ where
         self.in_flight() == 0
     }
 
+    /// The position before which the consumer has given credit for every slot. It wraps.
+    pub fn credited(&self) -> u32 {
+        self.credited
+    }
+
     /// Whether a payload of `bytes` bytes, with the longest header, has room now.
     pub fn has_room(&self, bytes: usize) -> bool {
         let inline = HEADER_BYTES_MAX + bytes <= Line::INLINE_BYTES;
