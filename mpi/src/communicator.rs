@@ -274,9 +274,9 @@ impl Communicators {
         self.myself
     }
 
-    /// Reserves memory for so many more communicators in the table. `false`: there is none.
+    /// Reserves memory for so many more communicators in the tables. `false`: there is none.
     pub fn reserve(&mut self, count: usize) -> bool {
-        self.table.try_reserve(count)
+        self.table.try_reserve(count) && self.published.reserve(self.table.slots() as usize + count)
     }
 
     /// The number of communicators.
@@ -422,11 +422,7 @@ impl Communicators {
     /// Takes back a number that this process allocated for a creation over `parent` and that no communicator got, so that it is
     /// allocated again. Otherwise other processes would store the gap among the retired identities of this process for ever.
     pub fn return_number(&mut self, parent: &Communicator, number: u32) {
-        // No other process learns a number that a process allocates alone, so it leaves no gap.
-        let is_alone = parent.everyone().size() == 1;
-        if let Some(creator) =
-            parent.peer(parent.rank).filter(|_| !is_alone && number != Contribution::NO_NUMBER)
-        {
+        if let Some(creator) = parent.peer(parent.rank).filter(|_| number != Contribution::NO_NUMBER) {
             self.identities.give_back(Identity { creator, number });
         }
     }
@@ -578,6 +574,10 @@ impl Communicators {
         let (identity, rank) = (communicator.identity, communicator.rank_in_union());
         let group = Arc::clone(communicator.everyone());
         self.remove_unused();
+        // Before the channels are opened: a communicator that was closed counts as one that this process has had.
+        if !self.reserve(1) {
+            return Err(Error::of(Detail::NoMemory));
+        }
         let selection = self.framework.select(communicator.everyone().size());
         let make = |key| {
             let (index, user, other) =
@@ -609,13 +609,8 @@ impl Communicators {
             }
         };
         let comm = self.table.try_insert_with(make).map(CommKey).ok_or(Error::of(Detail::NoMemory))?;
-        let published = self.published.publish(comm, &group);
-        if published.is_err()
-            && let Some(entry) = self.table.remove(comm.0)
-        {
-            entry.close(layers);
-        }
-        published.map(|()| comm)
+        self.published.publish(comm, &group);
+        Ok(comm)
     }
 }
 

@@ -2,7 +2,7 @@
 //! The groups of the communicators, published for readers outside the engine: a signal handler that calls MPI_Abort may have interrupted
 //! its own thread inside the engine, at any instruction, and must still know whom to end (Row EH6).
 
-use crate::{CommKey, Detail, Error};
+use crate::CommKey;
 use mend_comm::Group;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -30,22 +30,24 @@ impl PublishedGroups {
         (*found == comm).then(|| Arc::clone(group))
     }
 
-    /// The communicator was created. `Err`: there is no memory, and nothing has changed.
-    pub(crate) fn publish(&self, comm: CommKey, group: &Arc<Group>) -> Result<(), Error> {
+    /// Reserves memory for communicators whose keys have indices below `indices`. `false`: there is none.
+    pub(crate) fn reserve(&self, indices: usize) -> bool {
+        self.copies.iter().all(|copy| {
+            let mut groups = lock(copy);
+            let missing = indices.saturating_sub(groups.len());
+            mend_base::reserve(&mut groups, missing)
+        })
+    }
+
+    /// The communicator was created; the memory for its index is reserved.
+    pub(crate) fn publish(&self, comm: CommKey, group: &Arc<Group>) {
         for copy in &self.copies {
             let mut groups = lock(copy);
-            let missing = (index(comm) + 1).saturating_sub(groups.len());
-            if groups.try_reserve(missing).is_err() {
-                drop(groups);
-                self.remove(comm);
-                return Err(Error::of(Detail::NoMemory));
-            }
-            if missing > 0 {
+            if groups.len() <= index(comm) {
                 groups.resize(index(comm) + 1, None);
             }
             groups[index(comm)] = Some((comm, Arc::clone(group)));
         }
-        Ok(())
     }
 
     /// The handle of the communicator was freed.
@@ -85,7 +87,7 @@ mod tests {
     #[test]
     fn a_group_is_found_from_its_publication_to_its_removal_under_its_own_key_alone() {
         let published = PublishedGroups::default();
-        published.publish(comm(3, 1), &group(4)).unwrap();
+        published.publish(comm(3, 1), &group(4));
         assert_eq!(published.find(comm(3, 1)).map(|group| group.size()), Some(4));
         assert!(published.find(comm(3, 2)).is_none() && published.find(comm(9, 1)).is_none());
         published.remove(comm(3, 1));
@@ -96,7 +98,7 @@ mod tests {
     #[test]
     fn a_group_is_found_while_either_copy_is_being_changed() {
         let published = PublishedGroups::default();
-        published.publish(comm(0, 1), &group(2)).unwrap();
+        published.publish(comm(0, 1), &group(2));
         for copy in &published.copies {
             let _changing = lock(copy);
             assert!(published.find(comm(0, 1)).is_some());

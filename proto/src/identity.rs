@@ -111,8 +111,12 @@ impl IdentityAllocator {
     }
 
     /// Takes back an identity that no process has used, because another member chose the identity of the communicator. An identity that any
-    /// process may have used, as after a creation that failed, must not be given back.
+    /// process may have used, as after a creation that failed, must not be given back. One that was [allocated
+    /// alone](Self::allocate_alone) leaves no gap and is not allocated again.
     pub fn give_back(&mut self, identity: Identity) {
+        if identity.creator == self.me && identity.number >= self.alone {
+            return;
+        }
         let allocated = (Self::FIRST..self.next).contains(&identity.number);
         assert!(
             identity.creator == self.me && allocated && !self.returned.contains(&identity.number),
@@ -352,6 +356,8 @@ mod tests {
         let [first, second] = [0; 2].map(|_| identities.allocate().unwrap());
         identities.give_back(first);
         assert_eq!(identities.allocate(), Some(first));
+        let alone = identities.allocate_alone().unwrap();
+        identities.give_back(alone);
         assert_eq!(identities.allocate().unwrap().number, second.number + 1);
     }
 

@@ -43,6 +43,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         comm: CommKey,
         into: &crate::AgreedGroup,
     ) -> Result<Option<Request>, Error> {
+        // What the protocol agrees on begins without memory, so nothing is reserved for it here.
+        if self.communicators.valid(comm)?.selection().agrees_by_protocol() {
+            return Ok(None);
+        }
         let flag = Buffer::try_zeroed(size_of::<u32>()).ok_or(Error::of(Detail::NoMemory))?;
         let request = self.agree_by_schedule(comm, &UserMemory::of_buffer(&flag))?;
         if request.is_some() {

@@ -131,6 +131,23 @@ fn communicators_of_one_process_leave_the_numbers_of_others_without_a_gap() {
     assert_eq!(split(&mut processes, [Some(0); 3]), [named(0, FIRST); 3]);
 }
 
+#[test]
+fn a_leader_alone_in_its_group_gives_back_the_number_that_the_other_leader_did_not_use() {
+    let mut processes = job(3);
+    for round in 0..20 {
+        let made = make(&mut processes, |process, rank| {
+            let (alone, world) = (process.comm_self(), process.comm_world());
+            match rank {
+                2 => process.dup(alone),
+                rank => process.create_inter(alone, Rank(0), Some(Ok((world, Rank(1 - rank)))), Tag(0)),
+            }
+        });
+        assert_eq!(freed(&mut processes, &made)[..2], [named(0, FIRST + round); 2]);
+    }
+    let pair = split(&mut processes, [None, Some(0), Some(0)]);
+    assert_eq!(pair, [None, named(1, FIRST), named(1, FIRST)], "the numbers of rank 1 have no gap");
+}
+
 /// A creation in which rank 0 has no number left ends at all members: there for this reason, elsewhere because rank 0 gave up.
 fn assert_refused(name: &str, start: impl Fn(&mut Process) -> Result<Started, Error>) {
     let (job, mut processes) = job_of(3);

@@ -7,6 +7,7 @@ use crate::Process;
 use mend_base::{Rank, Tag};
 use mend_mpi::{CommKey, Detail, Error};
 use mend_transport::{Buffer, Cause};
+use std::sync::Arc;
 
 const TAG: Tag = Tag(8);
 
@@ -28,9 +29,9 @@ pub async fn run(process: Process) {
     let rounds = 2 + process.shared_random.borrow_mut().below(8);
     let mut member = Member { process, comm, kept: Vec::new() };
     for round in 0..rounds {
-        let (kind, keeps) = {
+        let (kind, keeps, agrees_on_failed) = {
             let mut shared_random = member.process.shared_random.borrow_mut();
-            (shared_random.below(5), shared_random.once_in(2))
+            (shared_random.below(5), shared_random.once_in(2), shared_random.once_in(2))
         };
         let made = match kind {
             4 => member.connect(round * CREATIONS_MAX).await,
@@ -42,6 +43,9 @@ pub async fn run(process: Process) {
             Ok(Some(made)) => member.free(made),
             Ok(None) => {}
             Err(error) => member.assert_explained(error),
+        }
+        if agrees_on_failed {
+            member.agree_on_failed(round).await;
         }
         if !member.agree(round, went_well).await {
             member.shrink(round).await;
@@ -121,6 +125,17 @@ impl Member {
             self.assert_explained(error);
         }
         agreed.is_ok() && flag.to_vec() == 1u32.to_le_bytes()
+    }
+
+    /// The members agree on who has failed. It begins without memory.
+    async fn agree_on_failed(&self, round: u64) {
+        let into = Arc::default();
+        self.process.at("no memory: agree_failed", round);
+        let operation = self.process.mpi.agree_failed(self.comm, &into);
+        assert_eq!(operation.start_error(), None, "the memory of an agreement is reserved");
+        if let Err(error) = operation.await {
+            self.assert_explained(error);
+        }
     }
 
     /// The survivors go on with a communicator of their own.
