@@ -77,6 +77,12 @@ impl<T> OperationTable<T> {
         self.table.iter().any(|(_, operation)| operation.comm == comm)
     }
 
+    /// Whether an operation on this communicator runs.
+    pub fn runs_on(&self, comm: CommKey) -> bool {
+        let runs = |operation: &Operation<T>| matches!(operation.stage, Stage::Running(_));
+        self.table.iter().any(|(_, operation)| operation.comm == comm && runs(operation))
+    }
+
     /// What belongs to an operation that runs.
     pub fn running(&self, key: Key) -> Option<&T> {
         match &self.table.get(key)?.stage {

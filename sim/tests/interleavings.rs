@@ -530,6 +530,52 @@ fn an_implicit_and_an_explicit_revocation_at_once_are_one() {
     });
 }
 
+/// Makes a communicator of 5 ranks, of which rank 4 dies. Rank 3 does not get it, nor do those whose messages to it need an answer. `None`:
+/// this member does not get it.
+async fn made_without_rank_3(process: &Process) -> Option<CommKey> {
+    let (mpi, world) = (&process.mpi, world(process));
+    mpi.set_hints(world, Hints::from_pairs([(&b"mpi_error_uniform"[..], &b"local"[..])])).expect("it exists");
+    match process.rank.0 {
+        3 => until_known(process, &[4]).await,
+        4 => {
+            process.pause().await;
+            process.die().await;
+        }
+        _ => {}
+    }
+    let made = mpi.dup(world).await;
+    assert!(matches!(class(&made), ErrorClass::Success | ErrorClass::ProcFailed), "{made:?}");
+    assert!(process.rank != Rank(3) || made.is_err(), "it knew of the failure");
+    until_known(process, &[4]).await;
+    made.ok().flatten()
+}
+
+// Row IK3. Rank 0 alone learned that rank 3 has no such communicator: nobody asked rank 3 any more.
+#[test]
+fn repair_goes_on_when_who_has_asked_a_member_without_the_communicator_dies() {
+    passes(5, |process| async move {
+        let mpi = process.mpi.clone();
+        let made = made_without_rank_3(&process).await;
+        if let Some(made) = made {
+            let agreed = mpi.agree(made, &flag(1)).await;
+            assert!(matches!(class(&agreed), ErrorClass::ProcFailed | ErrorClass::Other), "{agreed:?}");
+        }
+        process.agree(1, true).await;
+        if process.rank == Rank(0) {
+            process.die().await;
+        }
+        if let Some(made) = made {
+            let shrunk =
+                mpi.shrink(made).await.expect("Row SH1: a shrink succeeds").expect("this rank lives");
+            let agreed = mpi.agree(shrunk, &flag(1)).await;
+            assert!(!matches!(class(&agreed), ErrorClass::Revoked), "{agreed:?}");
+            mpi.free(shrunk).expect("it exists");
+            mpi.free(made).expect("it exists");
+        }
+        process.agree(2, true).await;
+    });
+}
+
 /// How many interleavings the chapters 1 to 9 have.
 const COUNTS: [u32; 9] = [12, 8, 12, 12, 8, 16, 8, 5, 4];
 

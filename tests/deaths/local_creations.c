@@ -32,7 +32,7 @@ static int create(int kind, MPI_Comm comm, MPI_Comm *made)
     return code;
 }
 
-/* The members that have the communicator agree on it, whoever else lacks it; every second time they revoke it, too. */
+/* The members that have the communicator agree on it and shrink it, whoever else lacks it; every second time they revoke it, too. */
 static void use_alone(MPI_Comm made, int revokes)
 {
     int flag = -1;
@@ -40,6 +40,11 @@ static void use_alone(MPI_Comm made, int revokes)
         expect("revoke", MPIX_Comm_revoke(made), MPI_SUCCESS);
     int code = MPIX_Comm_agree(made, &flag);
     expect("not an agreement that is revoked", class_of(code) == MPI_ERR_REVOKED, 0);
+    MPI_Comm shrunk;
+    expect("shrink alone", MPIX_Comm_shrink(made, &shrunk), MPI_SUCCESS);
+    code = MPIX_Comm_agree(shrunk, &flag);
+    expect("not an agreement that is revoked", class_of(code) == MPI_ERR_REVOKED, 0);
+    expect("free", MPI_Comm_free(&shrunk), MPI_SUCCESS);
     expect("free", MPI_Comm_free(&made), MPI_SUCCESS);
 }
 

@@ -182,7 +182,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.unconnected_query.begin_wait();
         self.progress_creations();
         self.apply_member_events();
-        self.progress_within_a_call();
+        self.progress_after_start();
         Ok(Started::Running(Request::Creation(key)))
     }
 
@@ -204,6 +204,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
                 _ = self.free(made);
             }
             self.with_instance(parent, |instance, ends, fx| instance.leave_votes(ends, fx));
+            self.member_protocols.recheck_early();
             self.apply_member_events();
         }
         begun

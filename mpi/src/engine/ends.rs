@@ -85,6 +85,16 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         self.peer_reports.announce_job_notices(&self.layers.runtime);
     }
 
+    /// Progress in a call that has started what all members decide. Where the ring decides who has failed, this process may have been
+    /// stopped and declared failed, and the engine does not know the time: it decides nothing before the next progress of the layer
+    /// above, which does, has looked at the lease.
+    #[cold]
+    pub(super) fn progress_after_start(&mut self) {
+        if !self.heartbeats.decides() {
+            self.progress_within_a_call();
+        }
+    }
+
     /// The number of calls of [`progress_again`](Engine::progress_again); wraps.
     pub(crate) fn repeated_progress(&self) -> u32 {
         self.repeated_progress

@@ -68,7 +68,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         }
         self.progress_creations();
         self.apply_member_events();
-        self.progress_within_a_call();
+        self.progress_after_start();
         Ok(Started::Running(Request::Creation(key)))
     }
 

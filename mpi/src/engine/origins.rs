@@ -36,7 +36,9 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Lookup::Retired { .. } => return true,
             Lookup::Open(index) => self.communicators.with_identity(index, origin.parent),
         };
-        let Some(entry) = comm.and_then(|comm| self.communicators.get(comm)) else { return true };
+        let Some((comm, entry)) = comm.and_then(|comm| Some((comm, self.communicators.get(comm)?))) else {
+            return true;
+        };
         if self.creations.may_make(origin) {
             return false;
         }
@@ -46,8 +48,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             Exchange::Collective(tag) => {
                 begins_none || pml.broken_by(channel).is_some() || pml.has_begun(channel, tag)
             }
-            // A shrink of this process may still run on the freed communicator, or begin on the revoked one.
-            Exchange::Shrink => false,
+            // A shrink of this process may still run on the freed communicator, and may begin on one that is not freed, revoked or not.
+            Exchange::Shrink => entry.is_freed() && !self.agreements.operations().runs_on(comm),
             Exchange::Group { gone } => begins_none || gone.is_some_and(|gone| self.is_gone(gone)),
         }
     }

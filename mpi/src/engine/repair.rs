@@ -15,6 +15,7 @@ use mend_base::{Identity, Key, Peer, PeerIndex, Rank};
 use mend_comm::{Communicator, Group, GroupError, Remote};
 use mend_pml::{End, Ends, Lookup, Status};
 use mend_proto::agreement::{Contribution, Decision, Op};
+use mend_proto::identity::IdentityAllocator;
 use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
@@ -109,12 +110,11 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             None => self.start_next_agreement(identity),
         }
         self.unconnected_query.begin_wait();
-        // Before the transports are polled: the other members wait for what this one sends. A process that may have to fence itself looks at
-        // its lease first.
-        if !self.heartbeats.is_due(self.now) {
+        if !self.heartbeats.decides() {
+            // Before the transports are polled: the other members wait for what this one sends.
             self.progress_member_protocols();
         }
-        self.progress_within_a_call();
+        self.progress_after_start();
         Ok(Request::Agreement(operation))
     }
 
@@ -429,6 +429,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             self.wake_ups.notify_all();
         }
         self.communicators.end_operation(comm, &mut self.layers);
+        self.member_protocols.recheck_early();
     }
 
     /// The decisions that were held and whose failures are published now.
@@ -487,7 +488,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if creator != original.rank_in_union() {
             self.communicators.return_number(&original, proposed);
         }
-        if number == NO_NUMBER {
+        // A member that has freed the communicator contributes no number either.
+        if number < IdentityAllocator::FIRST {
             let is_own = creator == original.rank_in_union();
             return Err(Error::of(if is_own {
                 Detail::IdentitiesExhausted

@@ -448,8 +448,9 @@ impl Instance {
             let to = tell_origin(&mut self.told, to, members, about, fx.packets);
             fx.packets.push_back(Packet::new(to, about, &Message::Agreement(message)));
         }
-        if !out.outcomes.is_empty() {
-            // Each member has contributed, or said that it does not have the communicator.
+        if out.outcomes.iter().any(|decision| !decision.departed) {
+            // Each living member has contributed. While one has not, perhaps since it does not have the communicator, only the member that
+            // asked it knows so: should that one die, another must ask.
             self.told = None;
         }
         for decision in out.outcomes.drain(..) {
