@@ -149,11 +149,6 @@ pub fn progress(text: &str) {
     }
 }
 
-/// The folder of the C programs.
-fn sources() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("c")
-}
-
 /// The folder for other MPIs and compiled programs: `compare` in the target folder that this program was built into.
 pub fn folder() -> Outcome<PathBuf> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;

@@ -185,6 +185,7 @@ impl Shm {
         }
     }
 
+    /// Removes an endpoint whose peer has consumed everything, and returns whether it did; else notes how far the peer has read.
     fn drop_if_consumed(&mut self, at: usize) -> bool {
         let index = self.unconsumed.entries[at].endpoint as usize;
         let Some(consumed) = self.endpoints[index].unconsumed_from() else {

@@ -79,8 +79,7 @@ impl<T> OperationTable<T> {
 
     /// Whether an operation on this communicator runs.
     pub fn runs_on(&self, comm: CommKey) -> bool {
-        let runs = |operation: &Operation<T>| matches!(operation.stage, Stage::Running(_));
-        self.table.iter().any(|(_, operation)| operation.comm == comm && runs(operation))
+        self.table.iter().any(|(key, operation)| operation.comm == comm && self.running(key).is_some())
     }
 
     /// What belongs to an operation that runs.

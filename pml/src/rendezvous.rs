@@ -210,6 +210,7 @@ impl Rendezvous {
         self.sent.get(peer.index()).map_or(0, |sent| sent.all)
     }
 
+    // Hot: per message, of those that wait for an answer.
     /// Whether one more RTS or synchronous message may go to `peer`.
     pub(crate) fn may_send(&self, peer: PeerIndex) -> bool {
         self.unanswered(peer) < RTS_MAX

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An MPI that is measured: the places of its compiler and launcher, and the options that it needs.
 
+use super::Outcome;
 use super::cell::Placement;
-use super::{Outcome, sources};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -95,12 +95,13 @@ impl Mpi {
         Mpi::installed("Open MPI", &home)
     }
 
-    /// Compiles C programs of [`sources`], with the same flags for every MPI.
+    /// Compiles C programs of `bench/c`, with the same flags for every MPI.
     fn compile(&self, programs: &[&str], folder: &Path) -> Outcome {
         let into = self.programs(folder);
         std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
+        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
         for program in programs {
-            let source = sources().join(program).with_extension("c");
+            let source = sources.join(program).with_extension("c");
             let mut mpicc = Command::new(self.bin.join("mpicc"));
             mpicc.args(C_FLAGS).arg("-o").arg(into.join(program)).arg(&source);
             succeed(&mut mpicc, &format!("{}'s mpicc does not compile {}", self.name, source.display()))?;

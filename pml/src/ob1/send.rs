@@ -124,15 +124,15 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.send: too many without an answer");
             return Err(SendError::Busy);
         }
+        let is_rts = matches!(form, Form::Rts { .. });
         // Once the RTS is sent, a send must not fail by its own process: the receiver counts on it.
-        let streams = self.rendezvous.unanswered(peer) as usize + 1;
-        if matches!(form, Form::Rts { .. }) && !self.queues.reserve_streams(peer, streams) {
+        if is_rts && !self.queues.reserve_streams(peer, self.rendezvous.unanswered(peer) as usize + 1) {
             mend_base::reach!("pml.send: no memory for a stream yet");
             return Err(SendError::Busy);
         }
         let (channel, sequence) = route.next(name);
         let header = Packet::Message(Envelope { channel, sequence, tag, source, form }).write();
-        let length = if matches!(form, Form::Rts { .. }) { 0 } else { bytes };
+        let length = if is_rts { 0 } else { bytes };
         net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), length, |mut slot| {
             entry.data().pack(0, length, &mut slot);
         })?;

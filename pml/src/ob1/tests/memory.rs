@@ -91,6 +91,14 @@ impl Drop for NoMemory {
     }
 }
 
+/// Asserts that a message of 5,000 threes has come from node 0 to node 1, and both ends are over.
+fn assert_delivered(cluster: &Cluster, send: Started, (receive, received): (Started, &Buffer)) {
+    cluster.assert_clean();
+    assert_eq!(cluster.poll(0, send), State::Done(Ok(Status::EMPTY)));
+    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(_))));
+    assert_eq!(received.to_vec(), [3; 5000]);
+}
+
 #[test]
 fn once_an_rts_is_sent_or_a_receive_posted_neither_needs_memory() {
     let mut cluster = Cluster::new(2, 6);
@@ -109,10 +117,7 @@ fn once_an_rts_is_sent_or_a_receive_posted_neither_needs_memory() {
         let _failing = NoMemory::begin();
         cluster.settle();
     }
-    cluster.assert_clean();
-    assert_eq!(cluster.poll(0, send), State::Done(Ok(Status::EMPTY)));
-    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(_))));
-    assert_eq!(received.to_vec(), [3; 5000]);
+    assert_delivered(&cluster, send, (receive, &received));
 }
 
 #[test]
@@ -131,10 +136,7 @@ fn an_rts_for_whose_stream_there_is_no_memory_waits_for_some() {
     };
     assert_eq!(cluster.poll(1, receive), State::Running, "no RTS was sent");
     cluster.settle();
-    cluster.assert_clean();
-    assert_eq!(cluster.poll(0, send), State::Done(Ok(Status::EMPTY)));
-    assert!(matches!(cluster.poll(1, receive), State::Done(Ok(_))));
-    assert_eq!(received.to_vec(), [3; 5000]);
+    assert_delivered(&cluster, send, (receive, &received));
 }
 
 #[test]
