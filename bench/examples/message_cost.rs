@@ -34,6 +34,8 @@ struct Rings {
     limits: Limits,
 }
 
+impl mend_transport::Rdma for Rings {}
+
 impl Btl for Rings {
     type Endpoint = u32;
 
@@ -128,6 +130,7 @@ impl Pair {
     fn new() -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
+            emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
             chunk_bytes: 4096,

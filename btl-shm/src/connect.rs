@@ -168,6 +168,7 @@ impl Shm {
 fn limits(entry: CardEntry) -> Limits {
     Limits {
         abilities: Ability::Streams as u32,
+        emulated: 0,
         control_bytes_max: CONTROL_BYTES_MAX as u32,
         message_bytes_max: entry.message_bytes_max.min(MESSAGE_BYTES_MAX),
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),

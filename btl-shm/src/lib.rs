@@ -223,6 +223,8 @@ impl Shm {
     }
 }
 
+impl mend_transport::Rdma for Shm {}
+
 impl Btl for Shm {
     type Endpoint = ShmEndpoint;
 

@@ -175,6 +175,8 @@ pub(crate) struct ScriptedTransport {
     pub receives_max: usize,
 }
 
+impl mend_transport::Rdma for ScriptedTransport {}
+
 impl Btl for ScriptedTransport {
     type Endpoint = u32;
 
@@ -192,6 +194,7 @@ impl Btl for ScriptedTransport {
         const {
             &Limits {
                 abilities: Ability::Streams as u32,
+                emulated: 0,
                 control_bytes_max: 24,
                 message_bytes_max: 256,
                 chunk_bytes: 256,

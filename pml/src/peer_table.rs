@@ -205,6 +205,7 @@ mod tests {
     fn limits() -> Limits {
         Limits {
             abilities: Ability::Streams as u32,
+            emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
             chunk_bytes: 16 << 10,

@@ -128,6 +128,7 @@ impl Sizes {
     fn limits(&self) -> Limits {
         Limits {
             abilities: if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
+            emulated: 0,
             control_bytes_max: self.control_bytes_max,
             message_bytes_max: self.message_bytes_max,
             chunk_bytes: self.chunk_bytes,
@@ -472,6 +473,8 @@ impl Endpoint {
         events + 1
     }
 }
+
+impl mend_transport::Rdma for SimBtl {}
 
 impl Btl for SimBtl {
     type Endpoint = u32;

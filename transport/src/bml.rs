@@ -3,8 +3,9 @@
 
 use crate::network::once;
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Network, Payload,
-    PayloadWriter, SendError, Sink, Stream, WakeSet,
+    AmId, Atomic, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    Network, Payload, PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError,
+    Sink, Span, Stream, UserMemory, WakeSet,
 };
 use mend_base::{Instant, PeerIndex};
 
@@ -304,6 +305,12 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.shm.iter_mut().for_each(Btl::call_helpers);
     }
 
+    fn is_flushed(&mut self) -> bool {
+        let shm = self.shm.as_mut().is_none_or(Btl::is_flushed);
+        // Each network is asked, so that all ask their peers at the same time.
+        self.networks.iter_mut().fold(shm, |flushed, network| network.is_flushed() && flushed)
+    }
+
     /// Arms all transports or none: if one is pending, the others are disarmed.
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let armed = self.arm_each(wake);
@@ -318,6 +325,103 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.shm.iter_mut().for_each(Btl::disarm);
         self.networks.iter_mut().for_each(|network| network.disarm());
     }
+}
+
+/// Remote memory access of the networks. A handle has the number of its network in the highest 8 bits.
+impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
+    fn register(&mut self, with: Self::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
+        let BmlEndpoint::Network { network, endpoint } = with else { return Err(RegisterError::Unsupported) };
+        let region = self.network(network).register(endpoint, memory)?;
+        Ok(Region(tag(network, region.0)))
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        let (network, region) = untag(region.0);
+        self.network(network).unregister(Region(region), done);
+    }
+
+    fn expose(
+        &mut self,
+        to: Self::Endpoint,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        let BmlEndpoint::Network { network, endpoint } = to else { return Err(RegisterError::Unsupported) };
+        let local = of_network(local, network).ok_or(RegisterError::NoSuchRegion)?;
+        let (exposure, key) = self.network(network).expose(endpoint, local, access)?;
+        Ok((Exposure(tag(network, exposure.0)), key))
+    }
+
+    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+        let (network, exposure) = untag(exposure.0);
+        self.network(network).withdraw(Exposure(exposure), done);
+    }
+
+    fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
+        let BmlEndpoint::Network { network, endpoint } = from else { return Err(RegisterError::Unsupported) };
+        self.network(network).import(endpoint, key)
+    }
+
+    fn put(
+        &mut self,
+        to: Self::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
+        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
+        self.network(network).put(endpoint, local, remote, remote_offset, done)
+    }
+
+    fn get(
+        &mut self,
+        from: Self::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let BmlEndpoint::Network { network, endpoint } = from else { return Err(SendError::Unsupported) };
+        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
+        self.network(network).get(endpoint, local, remote, remote_offset, done)
+    }
+
+    fn atomic(
+        &mut self,
+        to: Self::Endpoint,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
+        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
+        self.network(network).atomic(endpoint, operation, local, remote, remote_offset, done)
+    }
+
+    fn flush(&mut self, to: Self::Endpoint, done: Cookie) -> Result<(), SendError> {
+        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
+        self.network(network).flush(endpoint, done)
+    }
+}
+
+/// A handle of a network, with the number of the network in the highest 8 bits.
+fn tag(network: u8, handle: u64) -> u64 {
+    debug_assert!(handle >> HANDLE_BITS == 0, "a transport uses the lowest 56 bits of a handle");
+    u64::from(network) << HANDLE_BITS | handle
+}
+
+fn untag(handle: u64) -> (u8, u64) {
+    ((handle >> HANDLE_BITS) as u8, handle & ((1 << HANDLE_BITS) - 1))
+}
+
+/// The span as `network` knows it; `None` if another network registered the region.
+fn of_network(span: Span, network: u8) -> Option<Span> {
+    let (owner, region) = untag(span.region.0);
+    (owner == network).then_some(Span { region: Region(region), ..span })
 }
 
 impl<L: Btl, S: Btl> Bml<L, S> {
@@ -378,6 +482,9 @@ fn modulo(index: u8, count: u8) -> u8 {
 const CALLS_PER_NETWORK_POLL: u32 = 32;
 
 const NETWORKS_MAX: usize = 16;
+
+/// Bits of a handle that belong to its network.
+const HANDLE_BITS: u32 = 56;
 
 const ENDPOINT_OF_THIS_BML: &str = "the endpoint belongs to this Bml";
 

@@ -97,7 +97,8 @@ pub trait Btl {
     ) -> Result<(), SendError>;
 
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
-    /// polls it. False if the endpoint is quarantined or severed.
+    /// polls it. False if the endpoint is quarantined or severed. A BTL that must ask a device answers what it knows since the last
+    /// `progress`, so its answer may come late.
     fn ready(&self, from: Self::Endpoint) -> bool;
     /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive
     /// polls it. A BTL that cannot tell so cheaply answers `false`.
@@ -127,6 +128,12 @@ pub trait Btl {
     /// Called by the helper thread of this process while its program is outside MPI. In MPI, `progress` wakes them if a message is
     /// not consumed for 100 us.
     fn call_helpers(&mut self) {}
+    /// Whether every peer that is not severed or quarantined has received what was sent to it, so that this process may end without
+    /// losing a message. If not, `progress` asks the peers for an acknowledgement. Called in MPI_Finalize until it answers `true`; nothing
+    /// is sent after that. Shared memory outlives the process, so there it is always true.
+    fn is_flushed(&mut self) -> bool {
+        true
+    }
     /// Prepares a sleep, and adds to `wake` what the process can sleep on. From now until `disarm`, everything that `progress`
     /// would report wakes this process, and so does the release of send resources for a `Busy` send. A wake-up may be lost; then
     /// the sleeper finds the event when its sleep times out.
@@ -166,7 +173,7 @@ pub enum Ability {
     Atomics = 8,
     /// [`Rdma::flush`](crate::Rdma::flush).
     Flush = 16,
-    /// [`Rdma::post`](crate::Rdma::post).
+    /// The device copies the next message with a given label into posted memory. No transport offers it so far.
     PostedReceive = 32,
     /// The transport can access user memory of an accelerator.
     DeviceMemory = 64,
@@ -179,6 +186,8 @@ pub enum Ability {
 pub struct Limits {
     /// [`Ability`] bits.
     pub abilities: u32,
+    /// Those of the abilities that the BTL emulates by messages, so that they need progress of the peer and cost copies.
+    pub emulated: u32,
     /// The longest payload of a [`MessageClass::Control`] or [`MessageClass::Mailbox`] message, in bytes.
     pub control_bytes_max: u32,
     /// The longest payload of a [`MessageClass::Data`] message, in bytes, as the receiver advertises it.
@@ -196,6 +205,11 @@ impl Limits {
     /// Whether the endpoint has this ability.
     pub fn can(&self, ability: Ability) -> bool {
         self.abilities & ability as u32 != 0
+    }
+
+    /// Whether the device of the endpoint does this by itself.
+    pub fn can_natively(&self, ability: Ability) -> bool {
+        (self.abilities & !self.emulated) & ability as u32 != 0
     }
 }
 
@@ -245,10 +259,12 @@ pub enum SendError {
     Busy,
     /// The endpoint is severed.
     Severed,
-    /// Cancelled by [`Rdma::cancel`](crate::Rdma::cancel).
-    Cancelled,
     /// The connection broke during the operation, which may have happened or not.
     Unknown,
+    /// The device of this process could not do it, for a reason that is not the peer's: a registration or its memory is gone.
+    LocalFault,
+    /// The endpoint lacks the ability.
+    Unsupported,
 }
 
 /// Why an endpoint could not be connected.

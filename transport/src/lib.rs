@@ -30,5 +30,5 @@ pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, InFlight, OneIn, 
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, PayloadWriter, UserMemory};
 pub use network::Network;
-pub use rdma::{Atomic, Rdma, RegisterError, RemoteAccess, RemoteKey, Span};
+pub use rdma::{Atomic, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, Span};
 pub use sink::{Cause, Sink};

@@ -106,6 +106,7 @@ impl Loopback {
             next: QueueKind::Control,
             limits: Limits {
                 abilities: Ability::Streams as u32,
+                emulated: 0,
                 control_bytes_max: CONTROL_BYTES_MAX as u32,
                 message_bytes_max: MESSAGE_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
@@ -226,6 +227,8 @@ impl Loopback {
         }
     }
 }
+
+impl crate::Rdma for Loopback {}
 
 impl Btl for Loopback {
     type Endpoint = u32;

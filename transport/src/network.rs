@@ -2,15 +2,16 @@
 //! A [`Btl`] behind a pointer, for transports whose messages take much longer than a call through a pointer.
 
 use crate::{
-    AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError, Sink,
-    Stream, WakeSet,
+    AmId, Atomic, Btl, Card, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Sink, Span,
+    Stream, UserMemory, WakeSet,
 };
 use mend_base::{Instant, PeerIndex};
 
-/// [`Btl`] in an object-safe form, with `u32` as endpoint. Each method has the contract of the method of `Btl` with the same
+/// [`Btl`] and [`Rdma`] in an object-safe form, with `u32` as endpoint. Each method has the contract of their method with the same
 /// name, also where a peer dies; one line below says what it is for.
 ///
-/// Do not implement this trait: implement [`Btl`] with a `u32` endpoint, and the BTL is a `Network`. There is no counterpart of
+/// Do not implement this trait: implement [`Btl`] with a `u32` endpoint and [`Rdma`], and the BTL is a `Network`. There is no counterpart of
 /// `has_message` and `take_message`: a [`Bml`](crate::Bml) answers that a network has no message to take, and the message comes with
 /// `progress`.
 pub trait Network {
@@ -50,13 +51,61 @@ pub trait Network {
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut dyn Sink<u32>) -> u32;
     /// Reads whether peers are alive: [`Btl::check_peers`].
     fn check_peers(&mut self);
+    /// Whether everything has been received by the peers: [`Btl::is_flushed`].
+    fn is_flushed(&mut self) -> bool;
     /// Prepares a sleep: [`Btl::arm`].
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: [`Btl::disarm`].
     fn disarm(&mut self);
+
+    /// Registers memory: [`Rdma::register`].
+    fn register(&mut self, with: u32, memory: &UserMemory) -> Result<Region, RegisterError>;
+    /// Ends the use of a region: [`Rdma::unregister`].
+    fn unregister(&mut self, region: Region, done: Cookie);
+    /// Gives a peer access: [`Rdma::expose`].
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError>;
+    /// Withdraws a key: [`Rdma::withdraw`].
+    fn withdraw(&mut self, exposure: Exposure, done: Cookie);
+    /// Checks a key: [`Rdma::import`].
+    fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError>;
+    /// Copies to the peer: [`Rdma::put`].
+    fn put(
+        &mut self,
+        to: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError>;
+    /// Copies from the peer: [`Rdma::get`].
+    fn get(
+        &mut self,
+        from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError>;
+    /// An atomic operation: [`Rdma::atomic`].
+    fn atomic(
+        &mut self,
+        to: u32,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError>;
+    /// Ends when earlier operations are in the peer's memory: [`Rdma::flush`].
+    fn flush(&mut self, to: u32, done: Cookie) -> Result<(), SendError>;
 }
 
-impl<B: Btl<Endpoint = u32>> Network for B {
+impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
     fn advertise(&self, card: &mut Card) {
         Btl::advertise(self, card);
     }
@@ -115,12 +164,79 @@ impl<B: Btl<Endpoint = u32>> Network for B {
         Btl::check_peers(self);
     }
 
+    fn is_flushed(&mut self) -> bool {
+        Btl::is_flushed(self)
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         Btl::arm(self, wake)
     }
 
     fn disarm(&mut self) {
         Btl::disarm(self);
+    }
+
+    fn register(&mut self, with: u32, memory: &UserMemory) -> Result<Region, RegisterError> {
+        Rdma::register(self, with, memory)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        Rdma::unregister(self, region, done);
+    }
+
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        Rdma::expose(self, to, local, access)
+    }
+
+    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+        Rdma::withdraw(self, exposure, done);
+    }
+
+    fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
+        Rdma::import(self, from, key)
+    }
+
+    fn put(
+        &mut self,
+        to: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        Rdma::put(self, to, local, remote, remote_offset, done)
+    }
+
+    fn get(
+        &mut self,
+        from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        Rdma::get(self, from, local, remote, remote_offset, done)
+    }
+
+    fn atomic(
+        &mut self,
+        to: u32,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        Rdma::atomic(self, to, operation, local, remote, remote_offset, done)
+    }
+
+    fn flush(&mut self, to: u32, done: Cookie) -> Result<(), SendError> {
+        Rdma::flush(self, to, done)
     }
 }
 

@@ -120,6 +120,7 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
         let fabric = Rc::new(RefCell::new(MockFabric::default()));
         let limits = Limits {
             abilities: Ability::Streams as u32,
+            emulated: 0,
             control_bytes_max: 100,
             message_bytes_max: 3000,
             chunk_bytes: 2048,
@@ -325,6 +326,8 @@ impl Clone for MockEndpoint {
 }
 
 impl Copy for MockEndpoint {}
+
+impl<const M: Mutation> crate::Rdma for MockBtl<M> {}
 
 impl<const M: Mutation> Btl for MockBtl<M> {
     type Endpoint = u32;

@@ -75,6 +75,8 @@ fn filled(len: usize, fill: impl FnOnce(PayloadWriter<'_>)) -> Vec<u8> {
     payload
 }
 
+impl mend_transport::Rdma for Port {}
+
 impl Btl for Port {
     type Endpoint = u32;
 
@@ -257,6 +259,7 @@ impl Cluster {
     pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
         let limits = Limits {
             abilities: Ability::Streams as u32,
+            emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
             chunk_bytes: 16 << 10,
