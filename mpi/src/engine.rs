@@ -47,12 +47,12 @@ use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
 use mend_pml::{CommIndex, Config, Ends, Lent, Ob1, PollingReceive, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
-use mend_transport::{Btl, Card};
+use mend_transport::{Card, Rdma};
 pub use reports::OpenCounts;
 
 /// All MPI state of one process, as a value: a test may have a thousand of them.
 #[derive(Debug)]
-pub struct Engine<N: Btl, R: Runtime> {
+pub struct Engine<N: Rdma, R: Runtime> {
     layers: Layers<N, R>,
     peer_reports: PeerReports<N::Endpoint>,
     ends: Ends,
@@ -97,7 +97,7 @@ pub enum EngineStartError {
     Communicators(#[from] Error),
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Publishes the card of the transports `net`, and creates WORLD and SELF. The framework is of the same settings.
     pub fn new(
         now: Instant,

@@ -36,7 +36,7 @@ use crate::send_queues::SendQueues;
 use crate::unconnected::UnconnectedSearch;
 use crate::upcalls::Upcalls;
 use mend_base::{Instant, PeerIndex, Slab};
-use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Cause, Cookie, Payload, Rdma, SendError, Sink, Stream};
 
 /// Point-to-point of one process. `E` is the transport's endpoint.
 ///
@@ -80,7 +80,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per progress.
     /// Polls the transport, then flushes the send queues. Returns the number of events.
-    pub fn progress<N: Btl<Endpoint = E>>(
+    pub fn progress<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         now: Instant,

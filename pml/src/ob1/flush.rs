@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::Error;
 use crate::send_queues::QueuedMessage;
 use mend_base::PeerIndex;
-use mend_transport::{AmId, Btl, Limits, MessageClass, SendError};
+use mend_transport::{AmId, Limits, MessageClass, Rdma, SendError};
 
 /// How many chunks go to one peer in one call of progress.
 const CHUNKS_PER_PROGRESS: u32 = 8;
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Sends what waits, without polling the transports: for control messages that must leave before the program goes on, since it may
     /// compute next. Returns the number of events.
-    pub fn send_waiting<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+    pub fn send_waiting<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
         if self.queues.has_flush_pending() { self.flush_all(net) } else { 0 }
     }
 
@@ -75,7 +75,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ///
     /// # Errors
     /// As of [`send_control`](Ob1::send_control).
-    pub fn send_control_at_once<N: Btl<Endpoint = E>>(
+    pub fn send_control_at_once<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -141,7 +141,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Flushes every flush pending peer.
-    pub(super) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+    pub(super) fn flush_all<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
         let mut sent = 0;
         let mut at = 0;
         while let Some(peer) = self.queues.flush_pending(at) {
@@ -153,7 +153,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Sends what can be sent to one peer now.
-    pub(super) fn flush<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
+    pub(super) fn flush<N: Rdma<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
         if self.queues.is_quiet(peer) {
             return 0;
         }
@@ -163,7 +163,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent + self.flush_streams(net, peer, link)
     }
 
-    fn flush_control<N: Btl<Endpoint = E>>(
+    fn flush_control<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -181,7 +181,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent
     }
 
-    fn flush_messages<N: Btl<Endpoint = E>>(
+    fn flush_messages<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -212,7 +212,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Sends pieces of the streams to one peer, round robin.
-    fn flush_streams<N: Btl<Endpoint = E>>(
+    fn flush_streams<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -234,7 +234,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 /// Sends a header alone.
-fn send_header<N: Btl>(
+fn send_header<N: Rdma>(
     net: &mut N,
     to: N::Endpoint,
     class: MessageClass,

@@ -11,13 +11,13 @@ use crate::request::{Channel, Error, Request, Started, Status, take_whole};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, PeerIndex, Source, TagSelector};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, Payload};
+use mend_transport::{Payload, Rdma};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a receive; `Done` where its message had come whole.
     #[inline]
-    pub fn receive<N: Btl<Endpoint = E>>(
+    pub fn receive<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -101,7 +101,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A receive whose message, or whose RTS, had come.
-    fn receive_unexpected<N: Btl<Endpoint = E>>(
+    fn receive_unexpected<N: Rdma<Endpoint = E>>(
         &mut self,
         Lent { net, ends }: Lent<'_, N>,
         key: Key,

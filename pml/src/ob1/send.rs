@@ -10,14 +10,14 @@ use crate::request_table::Phase;
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, MessageClass, PayloadWriter, SendError};
+use mend_transport::{MessageClass, PayloadWriter, Rdma, SendError};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a send. `Err` if the channel or the rank does not exist, or there is no memory; to a peer that has ended it starts and
     /// then ends in error (Row PP1, Row PP3).
     #[inline(always)]
-    pub fn send<N: Btl<Endpoint = E>>(
+    pub fn send<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Sends through a request, behind the messages that wait for the same peer.
     #[inline(never)]
-    fn send_queued<N: Btl<Endpoint = E>>(
+    fn send_queued<N: Rdma<Endpoint = E>>(
         &mut self,
         Lent { net, ends }: Lent<'_, N>,
         on: Channel,
@@ -81,7 +81,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a queued request on the wire.
-    pub(super) fn transmit<N: Btl<Endpoint = E>>(
+    pub(super) fn transmit<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -100,7 +100,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a send on the wire: whole, or as an RTS.
-    fn transmit_send<N: Btl<Endpoint = E>>(
+    fn transmit_send<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -154,7 +154,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts on the wire that the RTS `rts` is cancelled.
-    fn transmit_cancel<N: Btl<Endpoint = E>>(
+    fn transmit_cancel<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,
@@ -177,7 +177,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a message about a collective operation on the wire.
-    fn transmit_about<N: Btl<Endpoint = E>>(
+    fn transmit_about<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,

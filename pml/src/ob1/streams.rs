@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
 use crate::request_table::{Phase, StreamingSend};
 use mend_base::{ContextKind, Identity, Key, PeerIndex, Rank, Tag};
-use mend_transport::{Btl, MessageClass, Payload, PayloadWriter, SendError, Stream};
+use mend_transport::{MessageClass, Payload, PayloadWriter, Rdma, SendError, Stream};
 
 /// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
 /// and sender soon copy at the same time.
@@ -131,7 +131,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per chunk.
     /// Sends the next piece of a stream; true where it was the last.
-    pub(super) fn send_piece<N: Btl<Endpoint = E>>(
+    pub(super) fn send_piece<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,
