@@ -6,8 +6,8 @@
 //!   Running ───────────────────────▶ Running
 //!     │ │         no round left
 //!     │ └──────────────────────────▶ Over(Ok, or the error that did not end the schedule)
-//!     │    a receive fails, or `interrupt`: the other requests are abandoned (I7)
-//!     └────────────────────────────▶ Over(Err); `owed` ranks still expect messages
+//!     │    a receive fails, or `interrupt`: the other requests are abandoned
+//!     └────────────────────────────▶ Abandoned ── they have ended (I7) ──▶ Over(Err); `owed` ranks still expect messages
 //! ```
 //!
 //! A receive that fails ends the schedule at once, since its data are needed; the ranks that still expect messages are
@@ -36,8 +36,10 @@ pub trait MessageLayer {
     fn poll(&self, request: Request) -> State;
     /// Frees a request whose state is `Done`.
     fn release(&mut self, request: Request);
-    /// Ends and frees a request in any state. Its buffer is not accessed any more (I7).
+    /// Gives up and frees a request in any state. Its buffer is not accessed any more when it [has ended](MessageLayer::has_ended).
     fn abandon(&mut self, request: Request);
+    /// Whether an abandoned request has ended: its buffer is not accessed any more (I7).
+    fn has_ended(&self, request: Request) -> bool;
 }
 
 /// What one rank does for one collective operation.
@@ -45,7 +47,7 @@ pub trait MessageLayer {
 pub struct Schedule {
     steps: Vec<Step>,
     next: usize,
-    /// The requests of the present round; when the schedule is over, those that were abandoned.
+    /// The requests of the present round; when the schedule has ended with an error, those that were abandoned.
     running: Vec<Running>,
     phase: Phase,
 }
@@ -65,6 +67,8 @@ enum Phase {
     Running {
         error: Option<PmlError>,
     },
+    /// The schedule ends with this error when its requests have ended.
+    Abandoned(PmlError),
     Over(Result<(), PmlError>),
 }
 
@@ -101,6 +105,7 @@ impl Schedule {
             self.collect(layer);
             match self.phase {
                 Phase::Over(result) => return Some(result),
+                Phase::Abandoned(_) => return None,
                 Phase::Running { .. } if !self.running.is_empty() => return None,
                 Phase::Running { error } if self.next == self.steps.len() => {
                     self.phase = Phase::Over(error.map_or(Ok(()), Err));
@@ -110,14 +115,15 @@ impl Schedule {
         }
     }
 
-    /// Ends the schedule with this error, unless it is over. Its requests are freed, and its buffers are not accessed any more.
+    /// Ends the schedule with this error, unless it has ended. Its requests are freed. Its buffers are not accessed any more when
+    /// [`progress`](Schedule::progress) says that it is over.
     pub fn interrupt(&mut self, layer: &mut impl MessageLayer, error: PmlError) {
         if matches!(self.phase, Phase::Running { .. }) {
             self.running
                 .iter()
                 .filter_map(|running| running.request)
                 .for_each(|request| layer.abandon(request));
-            self.phase = Phase::Over(Err(error));
+            self.phase = Phase::Abandoned(error);
         }
     }
 
@@ -132,9 +138,9 @@ impl Schedule {
         }
     }
 
-    /// The requests that the current round waits for.
+    /// The requests that the current round waits for, or, of a schedule that ends with an error, those that have not ended.
     pub fn awaited(&self) -> impl Iterator<Item = Request> {
-        let is_running = matches!(self.phase, Phase::Running { .. });
+        let is_running = !matches!(self.phase, Phase::Over(_));
         self.running.iter().filter(move |_| is_running).filter_map(|running| running.request)
     }
 
@@ -151,8 +157,16 @@ impl Schedule {
 
     /// Frees the requests that have ended. An error that ends the schedule interrupts it.
     fn collect(&mut self, layer: &mut impl MessageLayer) {
-        if let Phase::Over(_) = self.phase {
-            return;
+        match self.phase {
+            Phase::Over(_) => return,
+            Phase::Abandoned(error) => {
+                let mut requests = self.running.iter().filter_map(|running| running.request);
+                if requests.all(|request| layer.has_ended(request)) {
+                    self.phase = Phase::Over(Err(error));
+                }
+                return;
+            }
+            Phase::Running { .. } => {}
         }
         let (mut fatal, mut other) = (None, None);
         self.running.retain_mut(|running| {
@@ -182,6 +196,7 @@ impl Schedule {
         if let Some(error) = fatal {
             mend_base::reach!("coll.schedule: a request failed");
             self.interrupt(layer, error);
+            self.collect(layer);
         }
     }
 

@@ -64,6 +64,8 @@ pub(crate) struct Active {
     query: Option<LivenessQuery>,
     /// The members that still expect messages were poisoned.
     given_up: bool,
+    /// Its communicator was revoked while it ran: it ends with that.
+    revoked: bool,
 }
 
 /// Collective operations that are not released.
@@ -127,7 +129,7 @@ impl Collectives {
         let Some(tag) = parts.layers.pml.begin_operation(channel) else {
             return Err(not_started(channel, size, parts));
         };
-        let active = Active { schedule, channel, tag, query: None, given_up: false };
+        let active = Active { schedule, channel, tag, query: None, given_up: false, revoked: false };
         let Ok(key) = self.operations.begin(comm, active) else {
             parts.layers.pml.end_operation(channel, tag);
             return Err(poison_all(channel, tag, size, parts));
@@ -192,8 +194,8 @@ impl Collectives {
             active.schedule.interrupt(&mut channel, error);
             // The revocation reaches the others: they need no poison.
             give_up(active, None, false, parts);
-            end_at_pml(active, parts);
-            Some(conclude(comm, Err(error), parts))
+            active.revoked = true;
+            progress(comm, active, parts)
         });
     }
 
@@ -252,6 +254,7 @@ fn progress<N: Rdma, R: Runtime>(
 ) -> Option<Result<Status, Error>> {
     let mut messages = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
     let result = match active.schedule.progress(&mut messages)? {
+        _ if active.revoked => Err(mend_pml::Error::Revoked),
         Ok(()) => Ok(()),
         Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
         Err(error) => Err(settle(comm, active, error, parts)?),

@@ -71,6 +71,8 @@ pub struct Engine<N: Rdma, R: Runtime> {
     /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
+    /// This process has nothing to send, and waits until all has been received.
+    is_flushing: bool,
     /// The number of calls of [`progress_again`](Engine::progress_again), by which a future sees that its poll made progress;
     /// wraps.
     repeated_progress: u32,
@@ -144,6 +146,7 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
             call_reports: CallReports::default(),
             now: Instant(0),
             phase: Phase::Running,
+            is_flushing: false,
             repeated_progress: 0,
         };
         let index = engine.peer_reports.peer_index(me);
@@ -451,8 +454,13 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
         Ok(request)
     }
 
-    /// A step of MPI_Finalize, to be called after progress until it returns true: then this process has nothing to send, and the
-    /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
+    /// Whether [`finish`](Engine::finish) waits until the peers have received everything: of that progress has no event.
+    pub fn is_flushing(&self) -> bool {
+        self.is_flushing && self.phase == Phase::Closing
+    }
+
+    /// A step of MPI_Finalize, to be called after progress until it returns true: then this process has nothing to send, its peers have
+    /// received everything, and the runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
         let is_idle =
@@ -469,6 +477,12 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
         if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
             // Until here this process could be found dead. It leaves when the others can hear that it is not.
             if self.heartbeats.quit(&mut self.layers) && !self.layers.pml.idle() {
+                return false;
+            }
+            // What a peer has not received would be lost with this process. A suspected peer receives nothing until the runtime has answered.
+            self.is_flushing = true;
+            if self.peer_reports.some_suspected() || !self.layers.net.is_flushed() {
+                mend_base::reach!("mpi.finish: a peer has not received everything");
                 return false;
             }
             self.heartbeats.end();

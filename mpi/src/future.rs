@@ -320,6 +320,9 @@ impl<N: Rdma, R: Runtime> Mpi<N, R> {
     pub async fn finish(&self) {
         core::future::poll_fn(|context| {
             let finished = self.engine_mut().finish();
+            if self.engine().is_flushing() {
+                context.waker().wake_by_ref();
+            }
             if finished { Poll::Ready(()) } else { self.wait(context) }
         })
         .await

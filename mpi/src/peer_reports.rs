@@ -152,6 +152,13 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.contacts.some_severing()
     }
 
+    /// Whether a peer is quarantined until the runtime has answered whether it lives.
+    pub fn some_suspected(&self) -> bool {
+        self.contacts.iter().any(|(index, state)| {
+            matches!(state, Contact::Connected { suspected: true, .. }) && self.contacts.has_open_query(index)
+        })
+    }
+
     /// Whether there is a notice about the job.
     #[inline]
     pub fn has_job_notices(&self) -> bool {

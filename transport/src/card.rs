@@ -34,7 +34,7 @@ impl Card {
     /// The most entries of a card.
     pub const ENTRIES_MAX: usize = 8;
     /// The layout that this version of Mend writes. A connection to a process with another layout is refused.
-    pub const LAYOUT: u32 = 4;
+    pub const LAYOUT: u32 = 5;
 
     /// The entry of `transport`.
     pub fn entry(&self, transport: TransportId) -> Option<&[u8]> {

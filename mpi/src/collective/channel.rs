@@ -50,6 +50,10 @@ impl<N: Rdma> MessageLayer for CollectiveChannel<'_, N> {
         self.pml.release(request);
     }
 
+    fn has_ended(&self, request: Request) -> bool {
+        self.pml.has_ended(request)
+    }
+
     fn abandon(&mut self, request: Request) {
         self.pml.abandon(request);
     }

@@ -31,9 +31,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.next_to_connect()
     }
 
-    /// Whether nothing of this process is still to be sent.
+    /// Whether nothing of this process is still to be sent, and no transport uses memory of its requests.
     pub fn idle(&self) -> bool {
-        self.requests.sends() == 0 && self.queues.unsent() == 0
+        self.requests.sends() == 0
+            && self.queues.unsent() == 0
+            && self.gets.len() == 0
+            && self.exposures.len() == 0
     }
 
     /// Another protocol begins to send control messages under its id: so many of them may wait for one peer.
@@ -140,15 +143,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Flushes every flush pending peer.
+    /// Goes on with gets and releases, and flushes every flush pending peer.
     pub(super) fn flush_all<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
-        let mut sent = 0;
+        let mut sent = self.advance_gets(net);
         let mut at = 0;
         while let Some(peer) = self.queues.flush_pending(at) {
             sent += self.flush(net, peer);
             at += 1;
         }
+        // After the peers: an RTS may have given up memory that it could not expose.
+        self.advance_releases(net);
         self.queues.drop_quiet();
+        if self.gets.has_due() {
+            self.queues.want_flush();
+        }
         sent
     }
 

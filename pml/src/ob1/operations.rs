@@ -283,7 +283,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !channel.operations.reserve() {
             return self.out_of_memory(from);
         }
-        if self.store(from, nothing(), false).is_none() {
+        if self.store(from, nothing(), false, Form::Eager).is_none() {
             return;
         }
         let Some(channel) = self.channels.get_mut(key) else { return };
@@ -321,7 +321,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !channel.operations.reserve() {
             return self.out_of_memory(from);
         }
-        if self.store(from, nothing(), true).is_some()
+        if self.store(from, nothing(), true, Form::Eager).is_some()
             && let Some(channel) = self.channels.get_mut(key)
         {
             channel.operations.add_inquiry(inquiry);

@@ -114,15 +114,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let peer = peer.ok_or(Error::NoSuchRank(source))?;
         let result = match form {
             Form::Rts { key: sender, bytes } => {
-                self.release_stored(peer, payload, true);
                 if let Some(error) = self.why_never(key, Source::Rank(source), ends) {
                     mend_base::reach!("pml.receive: the RTS of an ended peer");
+                    self.release_stored(peer, payload, true);
                     self.match_uncovered(key);
                     return self.ended(Channel(key), Err(error));
                 }
                 mend_base::reach!("pml.receive: an RTS had come");
                 let request = self.requests.begin(key, data, Phase::Posted(posted)).ok_or(Error::NoMemory)?;
-                self.match_rts(request, peer, source, tag, sender, bytes);
+                self.match_rts(request, peer, source, tag, sender, bytes, Payload::from(&payload[..]));
+                self.release_stored(peer, payload, true);
+                self.advance_gets(net);
                 self.flush(net, peer);
                 return Ok(self.started(request));
             }

@@ -6,7 +6,7 @@ use crate::envelope::{AM_ID, Packet, Reason};
 use crate::list::NONE;
 use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
-use crate::request_table::{Phase, StreamingSend};
+use crate::request_table::{Offer, Phase, RequestEntry, StreamingSend, Then};
 use mend_base::{ContextKind, Identity, Key, PeerIndex, Rank, Tag};
 use mend_transport::{MessageClass, Payload, PayloadWriter, Rdma, SendError, Stream};
 
@@ -15,7 +15,8 @@ use mend_transport::{MessageClass, Payload, PayloadWriter, Rdma, SendError, Stre
 const FIRST_CHUNK: u32 = 2 << 10;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// A receive has matched the RTS of the request `sender`.
+    /// A receive has matched the RTS of the request `sender`. `remote_key`: empty if the bytes come as a stream.
+    #[expect(clippy::too_many_arguments, reason = "the parts of an envelope, in registers")]
     pub(super) fn match_rts(
         &mut self,
         request: Key,
@@ -24,17 +25,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         tag: Tag,
         sender: Key,
         total: u64,
+        remote_key: Payload<'_>,
     ) {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::Posted(posted) = *entry.phase() else { return };
         let bytes_wanted = total.min(entry.data().packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: bytes_wanted, cancelled: false };
-        self.requests.set_phase(request, Phase::Matched { from: source, key: sender, status, total, posted });
+        let (from, key, transfer) = (source, sender, None);
+        self.requests.set_phase(request, Phase::Matched { from, key, status, total, posted, transfer });
         if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
             self.end(request, outcome(status, total));
-        } else {
+        } else if remote_key.is_empty() || !self.begin_get(request, peer, remote_key) {
             self.rendezvous.queue_cts(request, peer);
             self.send_pending_cts();
         }
@@ -54,17 +57,39 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver asks for the bytes of an RTS.
     pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, bytes_wanted: u64) {
-        let Some((to, false)) = self.unanswered_send(from, key) else {
+        let offered = self.unanswered_send(from, key).filter(|(_, offer)| *offer != Offer::Payload);
+        let Some((to, _)) = offered else {
             if bytes_wanted == 0 || !self.is_late_answer(from, key) {
                 return self.garbage(from);
             }
             mend_base::reach!("pml.streams: asked for what was cancelled or given up");
             return self.answer(from, Packet::Cancel { stream, sent: 0 });
         };
-        let bytes = self.requests.get(key).map_or(0, |entry| entry.data().packed_bytes() as u64);
-        if bytes_wanted == 0 || bytes_wanted > bytes {
+        let Some(entry) = self.requests.get(key) else { return };
+        if bytes_wanted == 0 || bytes_wanted > entry.data().packed_bytes() as u64 {
             return self.garbage(from);
         }
+        if entry.is_cancelled() {
+            mend_base::reach!("pml.streams: asked for what is being cancelled");
+            self.rendezvous.on_answered(from);
+            self.answer(from, Packet::Cancel { stream, sent: 0 });
+            return self.end_when_released(key, Ok(Status::CANCELLED));
+        }
+        if !self.release_for(key, Then::Stream { stream, bytes_wanted }) {
+            self.begin_streaming(from, key, to, stream, bytes_wanted);
+        }
+    }
+
+    /// The bytes of a send are sent as the receiver asked for them.
+    pub(super) fn begin_streaming(
+        &mut self,
+        from: PeerIndex,
+        key: Key,
+        to: Rank,
+        stream: Stream,
+        bytes_wanted: u64,
+    ) {
+        // Until here the place of the stream is reserved with those of the RTSes without an answer.
         self.rendezvous.on_answered(from);
         self.queues.push_stream(from, key);
         mend_base::reach!("pml.streams: asked for");
@@ -80,7 +105,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: matched");
         self.rendezvous.on_answered(from);
-        self.end(key, Ok(Status::EMPTY));
+        self.end_when_released(key, Ok(Status::EMPTY));
     }
 
     /// The receiver answers that no receive will match this send. Returns the communicator if this is the first news that it is
@@ -90,7 +115,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.on_unasked(from, key);
             return None;
         }
-        let channel = self.requests.get(key).and_then(|entry| self.channels.get(entry.channel()))?;
+        let entry = self.requests.get(key)?;
+        let is_cancelled = entry.is_cancelled();
+        let channel = self.channels.get(entry.channel())?;
         let (name, is_news) = (channel.name(), reason == Reason::Revoked && !channel.is_revoked());
         if is_news && matches!(name.context_kind, ContextKind::Creation | ContextKind::Leaders) {
             self.garbage(from);
@@ -99,6 +126,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
         match reason {
+            _ if is_cancelled => self.end_when_released(key, Ok(Status::CANCELLED)),
             Reason::GivenUp { failed } => self.end_given_up(key, failed),
             _ => self.end_refused(key, reason),
         }
@@ -107,7 +135,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// An answer to a send that waits for none.
     #[cold]
-    fn on_unasked(&mut self, from: PeerIndex, key: Key) {
+    pub(super) fn on_unasked(&mut self, from: PeerIndex, key: Key) {
         if self.is_late_answer(from, key) {
             mend_base::reach!("pml.streams: an answer to what was cancelled or given up");
         } else {
@@ -118,15 +146,18 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up before. One late answer is
     /// accepted for each such request.
     fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
-        self.requests.is_over(key) && self.rendezvous.on_late_answer(from)
+        let entry = self.requests.get(key);
+        let is_ending =
+            |entry: &RequestEntry| matches!(entry.phase(), Phase::Releasing { then: Then::End(_), .. });
+        (entry.is_some_and(is_ending) || self.requests.is_over(key)) && self.rendezvous.on_late_answer(from)
     }
 
-    /// The send `key`, if it waits for the match of `from`: its rank, and whether its payload has gone.
-    fn unanswered_send(&self, from: PeerIndex, key: Key) -> Option<(Rank, bool)> {
+    /// The send `key`, if it waits for the match of `from`: its rank, and what it has sent.
+    pub(super) fn unanswered_send(&self, from: PeerIndex, key: Key) -> Option<(Rank, Offer)> {
         let entry = self.requests.get(key)?;
-        let Phase::RtsSent { to, payload_sent } = *entry.phase() else { return None };
+        let Phase::RtsSent { to, offer } = *entry.phase() else { return None };
         let peer = self.channels.get(entry.channel())?.members.peer(to)?;
-        (peer == from).then_some((to, payload_sent))
+        (peer == from).then_some((to, offer))
     }
 
     // Hot: per chunk.
@@ -224,7 +255,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
         };
         let error = channel.error_of(error);
-        self.end(request, Err(error));
+        self.end_when_released(request, Err(error));
     }
 
     pub(super) fn has_operations(&self, request: Key) -> bool {
