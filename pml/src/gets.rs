@@ -25,6 +25,8 @@ pub(crate) struct Gets {
     transfers: Slab<Transfer>,
     /// Transfers that are to go on. The capacity is at least the number of transfers, and each is in it once at most.
     due: VecDeque<Key>,
+    /// Transfers whose next get was refused as busy. They are due again when their peer is sendable, or a get from it has ended.
+    blocked: usize,
 }
 
 /// One transfer.
@@ -41,6 +43,7 @@ pub(crate) struct Transfer {
     pub(crate) fate: Fate,
     stage: Stage,
     is_due: bool,
+    is_blocked: bool,
 }
 
 /// How a transfer goes on.
@@ -120,7 +123,8 @@ impl Gets {
             return None;
         }
         let (fate, stage) = (Fate::Take, Stage::New(key));
-        let transfer = Transfer { request, from, sender, total, bytes, fate, stage, is_due: false };
+        let (is_due, is_blocked) = (false, false);
+        let transfer = Transfer { request, from, sender, total, bytes, fate, stage, is_due, is_blocked };
         let entry = self.transfers.insert(transfer);
         self.set_due(entry);
         Some(entry)
@@ -158,6 +162,32 @@ impl Gets {
         if !core::mem::replace(&mut transfer.is_due, true) {
             self.due.push_back(entry);
         }
+    }
+
+    /// The next get of a transfer was refused as busy.
+    pub(crate) fn block(&mut self, entry: Key) {
+        if let Some(transfer) = self.transfers.get_mut(entry)
+            && !core::mem::replace(&mut transfer.is_blocked, true)
+        {
+            self.blocked += 1;
+        }
+    }
+
+    /// There may be room again for gets from a peer. Whether a transfer waited for it.
+    pub(crate) fn unblock(&mut self, from: PeerIndex) -> bool {
+        if self.blocked == 0 {
+            return false;
+        }
+        let before = self.blocked;
+        for (entry, transfer) in self.transfers.iter_mut() {
+            if transfer.from == from && core::mem::take(&mut transfer.is_blocked) {
+                self.blocked -= 1;
+                if !core::mem::replace(&mut transfer.is_due, true) {
+                    self.due.push_back(entry);
+                }
+            }
+        }
+        self.blocked < before
     }
 
     /// The transfer has what it needs.
@@ -210,6 +240,8 @@ impl Gets {
             self.stop(entry, fate);
         }
         self.set_due(entry);
+        let from = self.transfers.get(entry)?.from;
+        self.unblock(from);
         let transfer = self.transfers.get_mut(entry)?;
         let Stage::Open(open) = &mut transfer.stage else { return None };
         let piece = open.running.get_mut(usize::from(number))?.take()?;
@@ -236,6 +268,7 @@ impl Gets {
         }
         let region = open.region;
         transfer.stage = Stage::Releasing;
+        self.blocked -= usize::from(core::mem::take(&mut transfer.is_blocked));
         Some((region, cookie(Step::ReleaseGet, entry)))
     }
 
@@ -350,6 +383,19 @@ mod tests {
         assert_eq!((staged.offset, staged.piece.at, staged.piece.bytes), (10, 10, 10));
         let last = gets.next_get(entry).unwrap();
         assert_eq!((last.local.offset, last.at, last.local.bytes), (10, 40, 5));
+    }
+
+    #[test]
+    fn a_transfer_that_is_blocked_goes_on_when_its_peer_has_room_and_not_before() {
+        let (mut gets, entry) = opened(100, None);
+        let started = start_all(&mut gets, entry);
+        gets.block(entry);
+        assert!(!gets.unblock(PeerIndex(2)) && !gets.has_due());
+        assert!(gets.unblock(PeerIndex(1)) && !gets.unblock(PeerIndex(1)));
+        assert_eq!((gets.next_due(), gets.next_due()), (Some(entry), None));
+        gets.block(entry);
+        gets.on_get_done(started[0].2, 0, None);
+        assert_eq!((gets.next_due(), gets.next_due(), gets.blocked), (Some(entry), None, 0));
     }
 
     #[test]

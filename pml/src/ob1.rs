@@ -217,6 +217,9 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
 
     fn on_sendable(&mut self, to: PeerIndex, _endpoint: E) {
         self.ob1.schedule_flush(to);
+        if self.ob1.gets.unblock(to) {
+            self.ob1.queues.want_flush();
+        }
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {

@@ -49,7 +49,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Starts what is due of gets. Returns how many were started.
     pub(super) fn advance_gets<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
         let mut started = 0;
-        // A transfer that must wait is due again with the next flush.
+        // One whose get has failed may be due again.
         for _ in 0..self.gets.due() {
             if let Some(transfer) = self.gets.next_due() {
                 started += self.advance_get(net, transfer);
@@ -73,7 +73,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 }
                 Err(SendError::Busy) => {
                     mend_base::reach!("pml.gets: a get waits");
-                    self.gets.set_due(transfer);
+                    self.gets.block(transfer);
                     break;
                 }
                 Err(error) => fate_after(error),

@@ -111,10 +111,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         key: Key,
     ) -> Result<(), SendError> {
         let Some(entry) = self.requests.get(key) else { return Ok(()) };
-        let Phase::Queued { to, tag, mode, .. } = *entry.phase() else { return Ok(()) };
+        let Phase::Queued { to, tag, mode, held } = *entry.phase() else { return Ok(()) };
         let bytes = entry.data().packed_bytes();
         let form = match mode {
-            _ if self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
+            // The peer may announce a longer eager limit when the memory is exposed already.
+            _ if held.is_some() || self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
                 Form::Rts { key, bytes: bytes as u64 }
             }
             SendMode::Synchronous => Form::Synchronous { key },
