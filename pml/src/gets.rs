@@ -276,18 +276,21 @@ impl Gets {
     pub(crate) fn on_released(&mut self, done: Cookie) -> Option<Transfer> {
         let entry = entry_of(&self.transfers, done);
         debug_assert!(entry.is_some(), "an operation ends once");
-        self.transfers.remove(entry?)
+        self.remove(entry?)
+    }
+
+    fn remove(&mut self, entry: Key) -> Option<Transfer> {
+        let transfer = self.transfers.remove(entry)?;
+        if transfer.is_due {
+            // The queue has room for each transfer that is there, once.
+            self.due.retain(|due| *due != entry);
+        }
+        Some(transfer)
     }
 
     /// Removes a transfer that is new and is not to be begun: it uses no memory.
     pub(crate) fn remove_new(&mut self, entry: Key) -> Option<Transfer> {
-        let is_new = self.new_key(entry).is_some();
-        let transfer = if is_new { self.transfers.remove(entry) } else { None };
-        if transfer.as_ref().is_some_and(|transfer| transfer.is_due) {
-            // The queue has room for each transfer that is there, once.
-            self.due.retain(|due| *due != entry);
-        }
-        transfer
+        if self.new_key(entry).is_some() { self.remove(entry) } else { None }
     }
 }
 
@@ -355,6 +358,7 @@ mod tests {
         let (region, done) = gets.begin_release(entry).unwrap();
         gets.stop(entry, Fate::End(Error::ProcFailed(Rank(1))));
         assert_eq!((region, gets.on_released(done).unwrap().fate, gets.len()), (Region(4), Fate::Take, 0));
+        assert!(!gets.has_due(), "it was to go on");
     }
 
     #[test]

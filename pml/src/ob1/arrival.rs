@@ -183,9 +183,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.on_late(from, form, Reason::Freed);
         }
         mend_base::reach!("pml.arrival: unexpected");
-        let (bytes, unanswered) = (payload.len(), form.request_awaiting_answer().is_some());
+        let unanswered = form.request_awaiting_answer().is_some();
         let Some(payload) = self.store(from, payload, unanswered, form) else { return };
         let Some(channel) = self.channels.get_mut(key) else { return };
+        let bytes = payload.len();
         if !self.matcher.add(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
             self.budget.release(from, bytes, unanswered);
             self.out_of_memory(from);

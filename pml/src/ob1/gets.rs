@@ -59,7 +59,13 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     fn advance_get<N: Rdma<Endpoint = E>>(&mut self, net: &mut N, transfer: Key) -> u32 {
-        let Some(link) = self.gets.get(transfer).and_then(|get| self.peers.link(get.from)) else { return 0 };
+        let Some(from) = self.gets.get(transfer).map(|get| get.from) else { return 0 };
+        let Some(link) = self.peers.link(from) else {
+            // It has written, but is not connected here: it is connected for the answer.
+            self.take_by_stream(transfer);
+            self.end_new_get(transfer);
+            return 0;
+        };
         if let Some(remote_key) = self.gets.new_key(transfer) {
             self.open_get(net, link, transfer, &remote_key);
         }
