@@ -63,8 +63,7 @@ pub(crate) struct RequestEntry {
     comm: Option<CommIndex>,
     /// Its handle was released while it ran: it is forgotten when it is over.
     detached: bool,
-    /// A receive that was cancelled after it had matched: it is not matched a second time. A send with a remote key that was cancelled: its
-    /// receiver may have taken it, and decides.
+    /// A receive that was cancelled after it had matched: it is not matched a second time.
     cancelled: bool,
     /// Its data are a copy of the program's.
     is_copy: bool,
@@ -189,7 +188,7 @@ impl RequestEntry {
         }
     }
 
-    /// Whether it was cancelled after it had matched, or, of a send with a remote key, may have.
+    /// Whether it was cancelled after it had matched.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancelled
     }

@@ -350,9 +350,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             self.release_stored(from, message.payload, true);
         } else if let Some((request, transfer)) = self.find_matched(key, source, sender) {
             if transfer.is_some() {
-                // Its sender waits for the answer to the RTS, which will be that the bytes are taken, or asked for as a stream.
-                mend_base::reach!("pml.arrival: the RTS of a transfer is cancelled too late");
-                return;
+                // A sender does not cancel what its receiver may have taken.
+                return self.garbage(from);
             }
             mend_base::reach!("pml.arrival: a matched RTS is cancelled");
             self.give_up_stream(request, from, sender);

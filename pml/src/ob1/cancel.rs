@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Cancellation, and release of handles. A wait for a cancelled operation returns whatever other processes do
-//! (MPI-5.0 §3.8.4), except that one for a send with a remote key needs progress of a receiver that lives:
+//! (MPI-5.0 §3.8.4):
 //!
 //! | operation | what `cancel` does |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | receive, matched | goes on: its message comes, or its sender ends; where its sender cancels the message, the receive ends cancelled |
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
-//! | send, RTS with a remote key sent | goes on: a CANCEL_RTS follows the RTS, and the receiver decides, since it may have taken the bytes already. If it refuses, or asks for the bytes as a stream, the send ends cancelled; if it has taken them, not cancelled |
+//! | send, RTS with a remote key sent | ends, not cancelled, when the key is withdrawn: the receiver may have taken the bytes already. If not, it asks for them as a stream, and they are sent from a copy; without memory for a copy the send goes on |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
 //! | send, streaming | ends, not cancelled: the rest is sent from a copy; without memory for a copy it goes on |
 //!
@@ -40,7 +40,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.dequeue(channel, to, key);
                 self.end_when_released(key, Ok(Status::CANCELLED));
             }
-            Phase::RtsSent { to, offer: Offer::RemoteKey(_) } => self.cancel_exposed(channel, to, key),
+            Phase::RtsSent { to, offer: Offer::RemoteKey(_) } => self.move_to_copy(channel, to, key),
             Phase::RtsSent { to, offer } => self.cancel_sent(channel, to, offer == Offer::Payload, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
             Phase::Matched { .. } => {
@@ -69,17 +69,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.end_when_released(key, Ok(Status::CANCELLED));
     }
 
-    /// A send whose receiver may take the bytes, or has taken them: only the receiver knows whether it can be cancelled.
-    fn cancel_exposed(&mut self, channel: Key, to: Rank, key: Key) {
-        let (Some(peer), Some(entry)) = (self.member(channel, to), self.requests.get_mut(key)) else {
-            return;
-        };
-        if entry.is_cancelled() {
+    /// A send whose receiver may take the bytes, or has taken them, so it cannot be cancelled: it ends for its caller when the key is
+    /// withdrawn, and another request with a copy of the bytes waits for the answer to the RTS.
+    fn move_to_copy(&mut self, channel: Key, to: Rank, key: Key) {
+        let Some(copy) = self.requests.get(key).and_then(|entry| entry.data().copied()) else { return };
+        if !self.rendezvous.reserve_moved() {
             return;
         }
+        let phase = Phase::RtsSent { to, offer: Offer::RemoteKey(None) };
+        let Some(rest) = self.requests.begin(channel, copy, phase) else { return };
         mend_base::reach!("pml.cancel: an RTS with a remote key");
-        entry.set_cancelled();
-        self.queue_cancel(channel, peer, to, key);
+        self.requests.release(rest);
+        self.rendezvous.move_answer(key, rest);
+        self.end_when_released(key, Ok(Status::EMPTY));
     }
 
     /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.

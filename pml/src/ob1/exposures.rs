@@ -89,6 +89,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Ends a send with this result when its memory is released: at once if none is held.
     pub(super) fn end_when_released(&mut self, key: Key, result: Result<Status, Error>) {
+        self.rendezvous.forget_moved(key);
         match self.release_for(key, Then::End(result)) {
             true => mend_base::reach!("pml.exposures: a send ends when its memory is released"),
             false => self.end(key, result),
@@ -112,6 +113,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver has taken the bytes of an RTS.
     pub(super) fn on_fin(&mut self, from: PeerIndex, key: Key, bytes: u64) {
+        let key = self.rendezvous.waits_for(key);
         let length = self.requests.get(key).map_or(0, |entry| entry.data().packed_bytes() as u64);
         match self.unanswered_send(from, key) {
             Some((_, Offer::RemoteKey(_))) if (1..=length).contains(&bytes) => {

@@ -13,8 +13,8 @@
 
 use super::Ob1;
 use crate::ends::Ends;
-use crate::request::{Channel, Error, Status};
-use crate::request_table::{Offer, Phase, Posted, RequestEntry, Then};
+use crate::request::{Channel, Error};
+use crate::request_table::{Phase, Posted, RequestEntry, Then};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -129,10 +129,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let error = self.channels.get(entry.channel()).map_or(error, |channel| channel.error_of(error));
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
-            Phase::RtsSent { offer: Offer::RemoteKey(_), .. } if entry.is_cancelled() => {
-                mend_base::reach!("pml.end: a send that is being cancelled");
-                return self.end_when_released(key, Ok(Status::CANCELLED));
-            }
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
             Phase::Releasing { to, then: Then::Stream { .. } } => {
                 mend_base::reach!("pml.end: a send that was asked for its bytes");

@@ -57,6 +57,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver asks for the bytes of an RTS.
     pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, bytes_wanted: u64) {
+        let key = self.rendezvous.waits_for(key);
         let offered = self.unanswered_send(from, key).filter(|(_, offer)| *offer != Offer::Payload);
         let Some((to, _)) = offered else {
             if bytes_wanted == 0 || !self.is_late_answer(from, key) {
@@ -68,12 +69,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let Some(entry) = self.requests.get(key) else { return };
         if bytes_wanted == 0 || bytes_wanted > entry.data().packed_bytes() as u64 {
             return self.garbage(from);
-        }
-        if entry.is_cancelled() {
-            mend_base::reach!("pml.streams: asked for what is being cancelled");
-            self.rendezvous.on_answered(from);
-            self.answer(from, Packet::Cancel { stream, sent: 0 });
-            return self.end_when_released(key, Ok(Status::CANCELLED));
         }
         if !self.release_for(key, Then::Stream { stream, bytes_wanted }) {
             self.begin_streaming(from, key, to, stream, bytes_wanted);
@@ -91,6 +86,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ) {
         // Until here the place of the stream is reserved with those of the RTSes without an answer.
         self.rendezvous.on_answered(from);
+        self.rendezvous.forget_moved(key);
         self.queues.push_stream(from, key);
         mend_base::reach!("pml.streams: asked for");
         self.requests
@@ -100,6 +96,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver has matched a synchronous send, or wants nothing of an RTS.
     pub(super) fn on_matched(&mut self, from: PeerIndex, key: Key) {
+        let key = self.rendezvous.waits_for(key);
         if self.unanswered_send(from, key).is_none() {
             return self.on_unasked(from, key);
         }
@@ -111,13 +108,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// The receiver answers that no receive will match this send. Returns the communicator if this is the first news that it is
     /// revoked.
     pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key, reason: Reason) -> Option<Identity> {
+        let key = self.rendezvous.waits_for(key);
         if self.unanswered_send(from, key).is_none() {
             self.on_unasked(from, key);
             return None;
         }
-        let entry = self.requests.get(key)?;
-        let is_cancelled = entry.is_cancelled();
-        let channel = self.channels.get(entry.channel())?;
+        let channel = self.requests.get(key).and_then(|entry| self.channels.get(entry.channel()))?;
         let (name, is_news) = (channel.name(), reason == Reason::Revoked && !channel.is_revoked());
         if is_news && matches!(name.context_kind, ContextKind::Creation | ContextKind::Leaders) {
             self.garbage(from);
@@ -126,7 +122,6 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
         match reason {
-            _ if is_cancelled => self.end_when_released(key, Ok(Status::CANCELLED)),
             Reason::GivenUp { failed } => self.end_given_up(key, failed),
             _ => self.end_refused(key, reason),
         }
