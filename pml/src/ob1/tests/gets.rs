@@ -458,6 +458,28 @@ fn a_revocation_lets_gets_end_and_refuses_what_is_unmatched() {
     assert_nothing_left(&cluster);
 }
 
+// Row RV10, X-4.3
+#[test]
+fn a_death_during_gets_ends_with_the_revocation_if_that_came_first() {
+    for (at, dies_first) in [(0, true), (0, false), (1, true), (1, false)] {
+        let (mut cluster, on) = point_to_point(9);
+        let (sent, received, _) = getting(&mut cluster, &on);
+        let survivor = if at == 0 { sent } else { received };
+        let error = if dies_first { Error::ProcFailed(Rank(1 - at as u32)) } else { Error::Revoked };
+        if dies_first {
+            end_peer(&mut cluster, at, End::Failed);
+        }
+        cluster.nodes[at].ob1.revoke(on[at]);
+        assert!(is_running(&cluster, at, survivor));
+        if !dies_first {
+            end_peer(&mut cluster, at, End::Failed);
+        }
+        (0..100).for_each(|_| _ = cluster.progress_at(at));
+        assert_eq!(cluster.poll(at, survivor), State::Done(Err(error)));
+        assert!(cluster.nodes[at].ob1.idle());
+    }
+}
+
 #[test]
 fn a_communicator_that_is_freed_stays_until_its_gets_have_ended() {
     let (mut cluster, on) = point_to_point(10);
