@@ -327,17 +327,24 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     }
 }
 
-/// Remote memory access of the networks. A handle has the number of its network in the highest 8 bits.
-impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
+/// A handle has the number of its transport in the highest 8 bits.
+impl<L: Rdma, S: Rdma> Rdma for Bml<L, S> {
     fn register(&mut self, with: Self::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = with else { return Err(RegisterError::Unsupported) };
-        let region = self.network(network).register(endpoint, memory)?;
-        Ok(Region(tag(network, region.0)))
+        let region = match with {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().register(endpoint, memory),
+            BmlEndpoint::Shm(endpoint) => self.shm().register(endpoint, memory),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).register(endpoint, memory),
+        }?;
+        Ok(Region(tag(number(with), region.0)))
     }
 
     fn unregister(&mut self, region: Region, done: Cookie) {
-        let (network, region) = untag(region.0);
-        self.network(network).unregister(Region(region), done);
+        let (owner, region) = untag(region.0);
+        match owner {
+            LOOPBACK => self.loopback().unregister(Region(region), done),
+            SHM => self.shm().unregister(Region(region), done),
+            network => self.network(network).unregister(Region(region), done),
+        }
     }
 
     fn expose(
@@ -346,20 +353,32 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         local: Span,
         access: RemoteAccess,
     ) -> Result<(Exposure, RemoteKey), RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(RegisterError::Unsupported) };
-        let local = of_network(local, network).ok_or(RegisterError::NoSuchRegion)?;
-        let (exposure, key) = self.network(network).expose(endpoint, local, access)?;
-        Ok((Exposure(tag(network, exposure.0)), key))
+        let local = of_transport(local, number(to)).ok_or(RegisterError::NoSuchRegion)?;
+        let (exposure, key) = match to {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().expose(endpoint, local, access),
+            BmlEndpoint::Shm(endpoint) => self.shm().expose(endpoint, local, access),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).expose(endpoint, local, access)
+            }
+        }?;
+        Ok((Exposure(tag(number(to), exposure.0)), key))
     }
 
     fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        let (network, exposure) = untag(exposure.0);
-        self.network(network).withdraw(Exposure(exposure), done);
+        let (owner, exposure) = untag(exposure.0);
+        match owner {
+            LOOPBACK => self.loopback().withdraw(Exposure(exposure), done),
+            SHM => self.shm().withdraw(Exposure(exposure), done),
+            network => self.network(network).withdraw(Exposure(exposure), done),
+        }
     }
 
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = from else { return Err(RegisterError::Unsupported) };
-        self.network(network).import(endpoint, key)
+        match from {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().import(endpoint, key),
+            BmlEndpoint::Shm(endpoint) => self.shm().import(endpoint, key),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).import(endpoint, key),
+        }
     }
 
     fn put(
@@ -370,9 +389,16 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).put(endpoint, local, remote, remote_offset, done)
+        let local = of_transport(local, number(to)).ok_or(SendError::LocalFault)?;
+        match to {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().put(endpoint, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => self.shm().put(endpoint, local, remote, remote_offset, done),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).put(endpoint, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn get(
@@ -383,9 +409,16 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = from else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).get(endpoint, local, remote, remote_offset, done)
+        let local = of_transport(local, number(from)).ok_or(SendError::LocalFault)?;
+        match from {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().get(endpoint, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => self.shm().get(endpoint, local, remote, remote_offset, done),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).get(endpoint, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn atomic(
@@ -397,31 +430,52 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).atomic(endpoint, operation, local, remote, remote_offset, done)
+        let local = of_transport(local, number(to)).ok_or(SendError::LocalFault)?;
+        match to {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => {
+                self.shm().atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn flush(&mut self, to: Self::Endpoint, done: Cookie) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        self.network(network).flush(endpoint, done)
+        match to {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().flush(endpoint, done),
+            BmlEndpoint::Shm(endpoint) => self.shm().flush(endpoint, done),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).flush(endpoint, done),
+        }
     }
 }
 
-/// A handle of a network, with the number of the network in the highest 8 bits.
-fn tag(network: u8, handle: u64) -> u64 {
+/// The number of the transport of an endpoint, in handles.
+fn number<L, S>(endpoint: BmlEndpoint<L, S>) -> u8 {
+    match endpoint {
+        BmlEndpoint::Loopback(_) => LOOPBACK,
+        BmlEndpoint::Shm(_) => SHM,
+        BmlEndpoint::Network { network, .. } => network,
+    }
+}
+
+/// A handle of a transport, with the number of the transport in the highest 8 bits.
+fn tag(transport: u8, handle: u64) -> u64 {
     debug_assert!(handle >> HANDLE_BITS == 0, "a transport uses the lowest 56 bits of a handle");
-    u64::from(network) << HANDLE_BITS | handle
+    u64::from(transport) << HANDLE_BITS | handle
 }
 
 fn untag(handle: u64) -> (u8, u64) {
     ((handle >> HANDLE_BITS) as u8, handle & ((1 << HANDLE_BITS) - 1))
 }
 
-/// The span as `network` knows it; `None` if another network registered the region.
-fn of_network(span: Span, network: u8) -> Option<Span> {
+/// The span as the transport knows it; `None` if another transport registered the region.
+fn of_transport(span: Span, transport: u8) -> Option<Span> {
     let (owner, region) = untag(span.region.0);
-    (owner == network).then_some(Span { region: Region(region), ..span })
+    (owner == transport).then_some(Span { region: Region(region), ..span })
 }
 
 impl<L: Btl, S: Btl> Bml<L, S> {
@@ -483,7 +537,11 @@ const CALLS_PER_NETWORK_POLL: u32 = 32;
 
 const NETWORKS_MAX: usize = 16;
 
-/// Bits of a handle that belong to its network.
+/// The numbers of loopback and shared memory in handles; networks have their indices.
+const LOOPBACK: u8 = 254;
+const SHM: u8 = 255;
+
+/// Bits of a handle that belong to its transport.
 const HANDLE_BITS: u32 = 56;
 
 const ENDPOINT_OF_THIS_BML: &str = "the endpoint belongs to this Bml";

@@ -18,6 +18,7 @@ mod memory;
 mod network;
 mod queue;
 mod rdma;
+mod regions;
 mod sink;
 
 pub use bml::{Bml, BmlEndpoint};
@@ -31,4 +32,5 @@ pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, PayloadWriter, UserMemory};
 pub use network::Network;
 pub use rdma::{Atomic, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, Span};
+pub use regions::{AccessKind, Regions};
 pub use sink::{Cause, Sink};

@@ -15,7 +15,12 @@ use crate::{Btl, Cookie, SendError, UserMemory};
 /// such abilities: they need progress of the peer, and cost copies.
 ///
 /// **Handles.** [`Region`] and [`Exposure`] are indices with generations (I4). Using one after its end is a mistake of the caller, which
-/// ends in [`RegisterError::NoSuchRegion`] or has no effect; it never reaches other memory.
+/// ends in [`RegisterError::NoSuchRegion`] or in an error of the operation; it never reaches other memory. A local range past the end of
+/// its region is such a mistake, too ([`SendError::LocalFault`]). What the peer does not allow ends with [`SendError::NoAccess`], or
+/// another error if the device cannot tell.
+///
+/// **Sever.** From `on_severed` on, no peer has access through the endpoint, also where exposures were not withdrawn. Regions and
+/// exposures of the endpoint are still unregistered and withdrawn, and these cookies end, also after `on_severed`.
 pub trait Rdma: Btl {
     /// Registers memory for use with the peers of the transport that has this endpoint. A safe function, because constructing the
     /// `UserMemory` was unsafe. The memory must stay valid until the `done` of [`unregister`](Rdma::unregister) has ended.
