@@ -564,6 +564,7 @@ mod tests {
     impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
         type Btl = Bml<Loopback, MockBtl<{ mock::NONE }>>;
         const SEES_DEATHS: bool = true;
+        const KEYS_ARE_PERSONAL: bool = true;
 
         fn start(count: usize) -> (Self, Vec<Self::Btl>) {
             let (inner, mocks) = mock::MockFixture::start(count);
@@ -581,6 +582,20 @@ mod tests {
 
         fn abandon(&mut self, index: usize, _btl: Self::Btl) {
             self.0.end(index);
+        }
+
+        fn break_connection(
+            &mut self,
+            _btl: &mut Self::Btl,
+            _endpoint: BmlEndpoint<u32, u32>,
+            from: usize,
+            to: usize,
+        ) -> bool {
+            self.0.cut(from, to)
+        }
+
+        fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+            self.0.is_readable(descriptors)
         }
 
         fn announce_sleep(&mut self, index: usize) {
