@@ -352,9 +352,9 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         Ok((Exposure(tag(network, exposure.0)), key))
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         let (network, exposure) = untag(exposure.0);
-        self.network(network).withdraw(Exposure(exposure), done);
+        self.network(network).unexpose(Exposure(exposure), done);
     }
 
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

@@ -37,8 +37,8 @@ pub trait Rdma: Btl {
         let _ = (to, local, access);
         Err(RegisterError::Unsupported)
     }
-    /// Withdraws the key. After `done` has ended, no peer has access with this key, whether the peer lives or not.
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+    /// Takes the key back. After `done` has ended, no peer has access with this key, whether the peer lives or not.
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         let _ = (exposure, done);
     }
     /// Checks a key that this peer sent, and returns the memory to which it gives access.
