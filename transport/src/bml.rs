@@ -364,12 +364,12 @@ impl<L: Rdma, S: Rdma> Rdma for Bml<L, S> {
         Ok((Exposure(tag(number(to), exposure.0)), key))
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         let (owner, exposure) = untag(exposure.0);
         match owner {
-            LOOPBACK => self.loopback().withdraw(Exposure(exposure), done),
-            SHM => self.shm().withdraw(Exposure(exposure), done),
-            network => self.network(network).withdraw(Exposure(exposure), done),
+            LOOPBACK => self.loopback().unexpose(Exposure(exposure), done),
+            SHM => self.shm().unexpose(Exposure(exposure), done),
+            network => self.network(network).unexpose(Exposure(exposure), done),
         }
     }
 

@@ -176,7 +176,7 @@ macro_rules! conformance {
             registration: many_regions_are_used_at_once;
             registration: a_range_past_the_end_is_refused;
             registration: a_region_that_has_ended_is_refused;
-            registration: a_key_gives_no_access_after_its_withdrawal;
+            registration: a_key_that_was_taken_back_gives_no_access;
             registration: access_is_what_was_exposed_and_nothing_more;
             registration: a_key_of_another_length_is_garbage;
             registration: a_key_works_for_its_peer_alone;

@@ -319,8 +319,8 @@ impl Rdma for Loopback {
         Ok((exposure, RemoteKey::new(&key)))
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        let found = self.regions.withdraw(exposure);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        let found = self.regions.unexpose(exposure);
         self.end_handle(found, done);
     }
 

@@ -113,7 +113,7 @@ impl UserMemory {
         // SAFETY: `word` is aligned, and `check` keeps it inside memory that stays readable and writable during this call
         // (`from_user`). Whoever exposes memory to atomic operations accesses it meanwhile only as MPI allows: by atomic operations.
         let word = unsafe { AtomicU64::from_ptr(word) };
-        // SYNC: words of user memory, with the atomic operations of the peers and of this process on the same word.
+        // SYNC: a word of user memory, with no other side: in this file: any process may execute such an operation on the same word.
         Some(match operation {
             Atomic::FetchAdd(value) => word.fetch_add(value, Ordering::AcqRel),
             Atomic::Swap(value) => word.swap(value, Ordering::AcqRel),

@@ -53,7 +53,7 @@ impl Regions {
         insert(&mut self.regions, memory.share()).map(Region)
     }
 
-    /// Removes a region; `false`: it has ended before. Exposures of the region go on until they are withdrawn.
+    /// Removes a region; `false`: it has ended before. Exposures of the region go on until they are unexposed.
     pub fn unregister(&mut self, region: Region) -> bool {
         key(region.0).is_some_and(|key| self.regions.remove(key).is_some())
     }
@@ -70,11 +70,11 @@ impl Regions {
     }
 
     /// Removes an exposure; `false`: it has ended before.
-    pub fn withdraw(&mut self, exposure: Exposure) -> bool {
+    pub fn unexpose(&mut self, exposure: Exposure) -> bool {
         key(exposure.0).is_some_and(|key| self.exposures.remove(key).is_some())
     }
 
-    /// Ends the access of an endpoint to all that is exposed to it. The exposures stay until they are withdrawn.
+    /// Ends the access of an endpoint to all that is exposed to it. The exposures stay until they are unexposed.
     pub fn sever(&mut self, endpoint: u32) {
         for (_, exposed) in self.exposures.iter_mut().filter(|(_, exposed)| exposed.to == Some(endpoint)) {
             exposed.to = None;
@@ -168,7 +168,7 @@ mod tests {
         assert!(regions.exposed(3, exposure, AccessKind::Atomic, 0, 1).is_none(), "only reads");
         regions.sever(3);
         assert!(read(&regions, 3, 0, 1).is_none(), "severed");
-        assert!(regions.withdraw(exposure) && !regions.withdraw(exposure));
+        assert!(regions.unexpose(exposure) && !regions.unexpose(exposure));
         assert!(regions.unregister(region) && regions.is_empty());
     }
 }

@@ -58,6 +58,14 @@ const RESET_DOUBLES: Mutation = 32;
 const RESET_LOSES_AT_THE_OTHER_END: Mutation = 33;
 const DESCRIPTOR_IS_SILENT: Mutation = 34;
 const DESCRIPTOR_IS_NEVER_SILENT: Mutation = 35;
+/// No fault: messages need time on one way for all classes, and a process learns of them, and of free send resources, in `progress`.
+pub(crate) const NETWORK: Mutation = 36;
+/// As `NETWORK`, and a message may be lost on its way.
+const NETWORK_LOSES: Mutation = 37;
+/// As `NETWORK`, and control messages need room as data do.
+const NETWORK_HOLDS_CONTROL: Mutation = 38;
+/// As `NETWORK`, and a message on its way wakes nobody when it arrives.
+const NETWORK_IS_SILENT: Mutation = 39;
 /// The first mutation of `remote_memory`.
 const REMOTE_MEMORY: Mutation = 64;
 
@@ -78,6 +86,10 @@ struct MockFabric {
     broken: BTreeSet<(u32, u32)>,
     /// The registered memory of each process.
     memory: BTreeMap<u32, Regions>,
+    /// Time, as calls of [`Fixture::wait`]; only a network needs it.
+    time: u64,
+    /// The processes to which a credit came that makes no callback.
+    credits: BTreeSet<u32>,
     /// The descriptor of each process.
     descriptors: BTreeMap<u32, Descriptor>,
 }
@@ -90,6 +102,8 @@ struct MockLink {
     /// A send was `Busy`, and `on_sendable` was not called since.
     refused: bool,
     sent: u32,
+    /// What has left and has not arrived, with the time of its arrival; only in a network.
+    way: VecDeque<(u64, MessageClass, Item)>,
 }
 
 #[derive(Clone)]
@@ -138,6 +152,9 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
     type Btl = MockBtl<M>;
     const SEES_DEATHS: bool = true;
     const KEYS_ARE_PERSONAL: bool = true;
+    const READY_IS_EXACT: bool = !is_network(M);
+    const CLASSES_SHARE_A_WAY: bool = is_network(M);
+    const ROUNDS_TO_LEAVE: usize = if is_network(M) { TIME_ON_THE_WAY as usize + 1 } else { 0 };
 
     fn start(count: usize) -> (Self, Vec<MockBtl<M>>) {
         let fabric = Rc::new(RefCell::new(MockFabric::default()));
@@ -165,11 +182,16 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
         self.end(index);
     }
 
+    fn wait(&mut self) {
+        self.fabric.borrow_mut().wait::<M>();
+    }
+
     fn break_connection(&mut self, _btl: &mut MockBtl<M>, _endpoint: u32, from: usize, to: usize) -> bool {
         self.cut(from, to)
     }
 
     fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        self.wait();
         let fabric = self.fabric.borrow();
         fabric
             .descriptors
@@ -213,6 +235,34 @@ impl<const M: Mutation> MockFixture<M> {
 }
 
 impl MockFabric {
+    /// Time passes: what arrives now makes the descriptor of its receiver readable.
+    fn wait<const M: Mutation>(&mut self) {
+        self.time += 1;
+        let due = |link: &MockLink| link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time);
+        let receivers: Vec<u32> =
+            self.links.iter().filter(|(_, link)| due(link)).map(|((_, to), _)| *to).collect();
+        if M != NETWORK_IS_SILENT {
+            receivers.into_iter().for_each(|receiver| self.wake(receiver));
+        }
+    }
+
+    /// Process `to` takes what has arrived.
+    fn arrive(&mut self, to: u32) {
+        self.credits.remove(&to);
+        for link in self.links.iter_mut().filter(|((_, receiver), _)| *receiver == to).map(|(_, link)| link) {
+            while link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time) {
+                link.data.extend(link.way.pop_front().map(|(_, _, item)| item));
+            }
+        }
+    }
+
+    /// Whether something is there that `to` has not taken: a message or a credit.
+    fn has_arrived(&self, to: u32) -> bool {
+        let due = |link: &MockLink| link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time);
+        self.credits.contains(&to)
+            || self.links.iter().any(|((_, receiver), link)| *receiver == to && due(link))
+    }
+
     fn link(&mut self, from: u32, to: u32) -> &mut MockLink {
         self.links.entry((from, to)).or_default()
     }
@@ -227,7 +277,22 @@ impl MockFabric {
 
 impl MockLink {
     fn has_space(&self) -> bool {
-        self.data.len() < LINK_MESSAGES
+        let data = self.way.iter().filter(|(_, class, _)| *class == MessageClass::Data).count();
+        self.data.len() + data < LINK_MESSAGES
+    }
+
+    /// A message leaves for a receiver that is far away. A state replaces one of the same id that is still on its way.
+    fn leave<const M: Mutation>(&mut self, time: u64, class: MessageClass, item: Item) {
+        self.sent += 1;
+        if M == NETWORK_LOSES && self.sent.is_multiple_of(20) {
+            return;
+        }
+        let id = |item: &Item| if let Item::Message(id, ..) = item { Some(*id) } else { None };
+        if class == MessageClass::Mailbox {
+            let new = id(&item);
+            self.way.retain(|(_, class, old)| *class != MessageClass::Mailbox || id(old) != new);
+        }
+        self.way.push_back((time + TIME_ON_THE_WAY, class, item));
     }
 
     fn take<const M: Mutation>(&mut self) -> Option<Item> {
@@ -284,6 +349,10 @@ impl<const M: Mutation> MockBtl<M> {
     fn post(&mut self, endpoint: usize, class: MessageClass, item: Item) {
         let slot = self.endpoints[endpoint].slot;
         let mut fabric = self.fabric.borrow_mut();
+        if is_network(M) {
+            let time = fabric.time;
+            return fabric.link(self.me, slot).leave::<M>(time, class, item);
+        }
         fabric.link(self.me, slot).put::<M>(class, item);
         if M != WAKES_NO_RECEIVER {
             fabric.wake(slot);
@@ -368,6 +437,7 @@ impl<const M: Mutation> MockBtl<M> {
         let item = fabric.link(slot, self.me).take::<M>();
         if item.is_some() && M != WAKES_NO_SENDER {
             fabric.wake(slot);
+            fabric.credits.insert(slot);
         }
         item
     }
@@ -469,7 +539,8 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
-        let data = class == MessageClass::Data || (M == CONTROL_WAITS && class == MessageClass::Control);
+        let holds_control = matches!(M, CONTROL_WAITS | NETWORK_HOLDS_CONTROL);
+        let data = class == MessageClass::Data || (holds_control && class == MessageClass::Control);
         let admitted = self.admit(to as usize, data);
         if admitted.is_ok() || M == FILLS_WHEN_BUSY {
             fill(PayloadWriter::from(&mut payload[..]));
@@ -506,6 +577,7 @@ impl<const M: Mutation> Btl for MockBtl<M> {
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let budget = if M == EXCEEDS_ITS_BUDGET { budget + 1 } else { budget };
+        self.fabric.borrow_mut().arrive(self.me);
         let (mut events, mut idle) = (self.end_handles(budget, sink), 0);
         if M == STARVES {
             self.first = 0;
@@ -532,7 +604,8 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
-        let pending = self.has_events() && M != NEVER_PENDING || M == ALWAYS_PENDING;
+        let arrived = is_network(M) && self.fabric.borrow().has_arrived(self.me);
+        let pending = (self.has_events() && M != NEVER_PENDING) || M == ALWAYS_PENDING || arrived;
         let descriptor = Descriptor::new();
         if M == DESCRIPTOR_IS_NEVER_SILENT {
             descriptor.ring();
@@ -557,6 +630,12 @@ const ABILITIES: u32 = Ability::Streams as u32
     | Ability::Atomics as u32
     | Ability::Flush as u32
     | Ability::SleepDescriptor as u32;
+/// Whether this mock is a network.
+const fn is_network(mutation: Mutation) -> bool {
+    matches!(mutation, NETWORK | NETWORK_LOSES | NETWORK_HOLDS_CONTROL | NETWORK_IS_SILENT)
+}
+
+const TIME_ON_THE_WAY: u64 = 3;
 const MOCK: TransportId = TransportId(200);
 const LINK_MESSAGES: usize = 40;
 
@@ -570,6 +649,18 @@ mod with_faults {
 
 mod counted {
     crate::conformance!(crate::conformance::Counted<super::MockFixture<{ super::NONE }>>);
+}
+
+mod network {
+    crate::conformance!(super::MockFixture<{ super::NETWORK }>);
+}
+
+mod network_with_faults {
+    crate::conformance!(crate::conformance::Injected<super::MockFixture<{ super::NETWORK }>>);
+}
+
+mod network_counted {
+    crate::conformance!(crate::conformance::Counted<super::MockFixture<{ super::NETWORK }>>);
 }
 
 /// Asserts that the test of the requirement fails.
@@ -705,6 +796,16 @@ fn a_reset_that_loses_or_doubles_is_caught() {
         MockFixture<RESET_LOSES_AT_THE_OTHER_END>,
     >;
     assert_caught(RESET_LOSES_AT_THE_OTHER_END, requirement);
+}
+
+#[test]
+fn a_broken_network_is_caught_although_it_may_take_its_time() {
+    assert_caught(NETWORK_LOSES, order::messages_arrive_whole_and_in_order::<MockFixture<NETWORK_LOSES>>);
+    let requirement = control::control_overtakes_data_that_waits::<MockFixture<NETWORK_HOLDS_CONTROL>>;
+    assert_caught(NETWORK_HOLDS_CONTROL, requirement);
+    let requirement =
+        sleep::a_descriptor_becomes_readable_when_a_message_comes::<MockFixture<NETWORK_IS_SILENT>>;
+    assert_caught(NETWORK_IS_SILENT, requirement);
 }
 
 /// Sends forty messages and checks the counts.

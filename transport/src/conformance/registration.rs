@@ -53,7 +53,7 @@ pub fn many_regions_are_used_at_once<F: Fixture>() {
         assert_eq!(own.to_vec(), pattern(number as u32, 100), "region {number}");
     }
     let (first, ..) = all.remove(0);
-    assert_eq!(cluster.withdraw(owner, first.exposure), Ok(()));
+    assert_eq!(cluster.unexpose(owner, first.exposure), Ok(()));
     assert_eq!(cluster.unregister(owner, first.region), Ok(()));
     for (number, (there, local, own)) in (1..).zip(&all) {
         fill(own, number as u8);
@@ -118,9 +118,9 @@ pub fn a_region_that_has_ended_is_refused<F: Fixture>() {
     assert!(there.buffer.to_vec().iter().all(|&byte| byte == POISON), "the peer's memory was written");
 }
 
-/// After `withdraw` has ended, the key gives no access, also when another exposure has taken its place.
-pub fn a_key_gives_no_access_after_its_withdrawal<F: Fixture>() {
-    let name = "a_key_gives_no_access_after_its_withdrawal";
+/// After `unexpose` has ended, the key gives no access, also when another exposure has taken its place.
+pub fn a_key_that_was_taken_back_gives_no_access<F: Fixture>() {
+    let name = "a_key_that_was_taken_back_gives_no_access";
     let Some(mut cluster) = Cluster::<F>::with_abilities(name, 2, &NEEDED) else { return };
     let (user, owner) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let there = cluster.share(owner, user, &poisoned(64), ALL);
@@ -128,7 +128,7 @@ pub fn a_key_gives_no_access_after_its_withdrawal<F: Fixture>() {
     let local = cluster.register(user, owner, &own);
     cluster.transfer((user, owner), Operation::Get, span(local, 0, 64), there.remote, 0);
     assert_eq!(own.to_vec(), [POISON; 64]);
-    assert_eq!(cluster.withdraw(owner, there.exposure), Ok(()));
+    assert_eq!(cluster.unexpose(owner, there.exposure), Ok(()));
     for again in 0..3 {
         let others: Vec<Shared> =
             (0..again).map(|_| cluster.share(owner, user, &poisoned(64), ALL)).collect();
@@ -136,7 +136,7 @@ pub fn a_key_gives_no_access_after_its_withdrawal<F: Fixture>() {
         fill(&own, 0);
         for operation in [Operation::Get, Operation::Put] {
             let answer = cluster.operate((user, owner), operation, span(local, 0, 64), there.remote, 0);
-            assert!(is_error(answer), "{operation:?} with a withdrawn key: {answer:?}");
+            assert!(is_error(answer), "{operation:?} with a key that was taken back: {answer:?}");
         }
         cluster.flush((user, owner));
         assert!(own.to_vec().iter().all(|&byte| byte == 0), "bytes were got");
@@ -144,7 +144,7 @@ pub fn a_key_gives_no_access_after_its_withdrawal<F: Fixture>() {
             assert!(memory.buffer.to_vec().iter().all(|&byte| byte == POISON), "bytes were put");
         }
     }
-    cluster.withdraw(owner, there.exposure).expect_err("an exposure ends once");
+    cluster.unexpose(owner, there.exposure).expect_err("an exposure ends once");
     assert_eq!(cluster.unregister(owner, there.region), Ok(()));
 }
 
@@ -211,7 +211,7 @@ pub fn a_key_works_for_its_peer_alone<F: Fixture>() {
     assert_eq!((own.to_vec(), there.buffer.to_vec()), (vec![0; 32], vec![POISON; 32]));
 }
 
-/// Memory that is registered, exposed, withdrawn and unregistered again and again leaks nothing.
+/// Memory that is registered, exposed, unexposed and unregistered again and again leaks nothing.
 pub fn registering_again_and_again_leaks_nothing<F: Fixture>() {
     let name = "registering_again_and_again_leaks_nothing";
     let Some(mut cluster) = Cluster::<F>::with_abilities(name, 2, &NEEDED[1..]) else { return };
@@ -220,14 +220,14 @@ pub fn registering_again_and_again_leaks_nothing<F: Fixture>() {
     for _ in 0..2000 {
         cluster.clear_callbacks(owner);
         let there = cluster.share(owner, user, &buffer, ALL);
-        assert_eq!(cluster.withdraw(owner, there.exposure), Ok(()));
+        assert_eq!(cluster.unexpose(owner, there.exposure), Ok(()));
         assert_eq!(cluster.unregister(owner, there.region), Ok(()));
     }
     let shares = Arc::strong_count(&buffer);
     assert_eq!(shares, 1, "{} regions still hold the memory", shares - 1);
 }
 
-/// The ends of `withdraw` and `unregister` come although the peer is dead and its endpoint was severed.
+/// The ends of `unexpose` and `unregister` come although the peer is dead and its endpoint was severed.
 pub fn memory_is_given_back_after_the_severed_report<F: Fixture>() {
     let name = "memory_is_given_back_after_the_severed_report";
     let Some(mut cluster) = Cluster::<F>::with_abilities(name, 2, &NEEDED[1..]) else { return };
@@ -240,12 +240,12 @@ pub fn memory_is_given_back_after_the_severed_report<F: Fixture>() {
     }
     let endpoint = cluster.endpoint(owner, user);
     let done = cluster.new_cookie();
-    cluster.btl(owner).withdraw(second.exposure, done);
+    cluster.btl(owner).unexpose(second.exposure, done);
     cluster.btl(owner).sever(endpoint);
     cluster.until("the severed report comes", |cluster| cluster.severed_reports(owner, user) == 1);
     assert_eq!(cluster.wait_for(owner, done), Ok(()));
     assert_eq!(cluster.unregister(owner, second.region), Ok(()));
-    assert_eq!(cluster.withdraw(owner, first.exposure), Ok(()));
+    assert_eq!(cluster.unexpose(owner, first.exposure), Ok(()));
     assert_eq!(cluster.unregister(owner, first.region), Ok(()));
     drop((first, second));
     assert_eq!(Arc::strong_count(&buffer), 1, "the memory is still used");

@@ -191,10 +191,10 @@ impl<F: Fixture> Cluster<F> {
         assert_eq!(self.operate(way, Operation::Flush, NOWHERE, NO_REMOTE, 0), Ok(()), "flush");
     }
 
-    /// Withdraws an exposure, and waits for its end.
-    pub fn withdraw(&mut self, at: usize, exposure: Exposure) -> Sent {
+    /// Takes a key back, and waits for its end.
+    pub fn unexpose(&mut self, at: usize, exposure: Exposure) -> Sent {
         let done = self.new_cookie();
-        self.btl(at).withdraw(exposure, done);
+        self.btl(at).unexpose(exposure, done);
         self.wait_for(at, done)
     }
 

@@ -29,7 +29,7 @@ pub fn arm_is_pending_where_something_is<F: Fixture>() {
     {
         cluster.send(sender, receiver, class, number, 8);
         if sender != receiver {
-            (0..100).for_each(|_| _ = cluster.progress(sender));
+            (0..100).for_each(|_| _ = cluster.progress_of(&[sender], BUDGET));
         }
         if cluster.numbers(receiver, sender).len() <= number as usize {
             let tries = if F::READY_IS_EXACT { 1 } else { STEPS };
@@ -60,7 +60,7 @@ pub fn a_message_after_arm_wakes_and_is_delivered<F: Fixture>() {
         arm_at_rest(&mut cluster, receiver, "nothing is pending");
         send_to_a_sleeper(&mut cluster, class, number);
         if sender != receiver {
-            (0..100).for_each(|_| _ = cluster.progress(sender));
+            (0..100).for_each(|_| _ = cluster.progress_of(&[sender], BUDGET));
         }
         let woken = disarm_and_check_woken(&mut cluster, receiver);
         assert!(sender == receiver || woken != Some(false), "{class:?} {number} did not wake the receiver");
@@ -83,7 +83,7 @@ pub fn sendable_after_arm_wakes_and_is_reported<F: Fixture>() {
         while cluster.progress(0) > 0 {}
         let reports = cluster.sendable_reports(0, 1);
         let asleep = arm(&mut cluster, 0) == Ok(()) && reports == 0;
-        (0..1000).for_each(|_| _ = cluster.progress(1));
+        (0..1000).for_each(|_| _ = cluster.progress_of(&[1], BUDGET));
         let woken = disarm_and_check_woken(&mut cluster, 0);
         assert!(
             !asleep || woken != Some(false),

@@ -345,9 +345,9 @@ impl<B: Rdma> Rdma for Counter<B> {
         self.inner.expose(to, local, access)
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.in_flight.start(done);
-        self.inner.withdraw(exposure, done);
+        self.inner.unexpose(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

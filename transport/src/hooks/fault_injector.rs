@@ -352,8 +352,8 @@ impl<B: Rdma> Rdma for FaultInjector<B> {
         self.inner.expose(to, local, access)
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        self.inner.withdraw(exposure, done);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.inner.unexpose(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

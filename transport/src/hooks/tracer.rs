@@ -38,8 +38,8 @@ pub enum Event<E> {
     Unregister(Region, Cookie),
     /// `expose`: to, what, answer.
     Expose(E, Span, Result<Exposure, RegisterError>),
-    /// `withdraw`.
-    Withdraw(Exposure, Cookie),
+    /// `unexpose`.
+    Unexpose(Exposure, Cookie),
     /// `import`: from, answer.
     Import(E, Result<Remote, RegisterError>),
     /// `put`: to, bytes, remote offset, cookie, answer.
@@ -233,9 +233,9 @@ impl<B: Rdma> Rdma for Tracer<B> {
         answer
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        self.log.push(Event::Withdraw(exposure, done));
-        self.inner.withdraw(exposure, done);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.log.push(Event::Unexpose(exposure, done));
+        self.inner.unexpose(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
@@ -374,7 +374,7 @@ mod tests {
         traced.put(endpoint, span, remote, 0, Cookie(1)).unwrap();
         traced.get(endpoint, span, remote, 0, Cookie(2)).unwrap();
         traced.flush(endpoint, Cookie(3)).unwrap();
-        traced.withdraw(exposure, Cookie(4));
+        traced.unexpose(exposure, Cookie(4));
         traced.unregister(region, Cookie(5));
         let events: Vec<_> = traced.events().skip(2).copied().collect();
         let expected = [
@@ -384,7 +384,7 @@ mod tests {
             Event::Put(0, 4, 0, Cookie(1), Ok(())),
             Event::Get(0, 4, 0, Cookie(2), Ok(())),
             Event::Flush(0, Cookie(3), Ok(())),
-            Event::Withdraw(exposure, Cookie(4)),
+            Event::Unexpose(exposure, Cookie(4)),
             Event::Unregister(region, Cookie(5)),
         ];
         assert_eq!(events, expected);

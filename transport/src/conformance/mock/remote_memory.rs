@@ -16,7 +16,7 @@ const PUTS_SPILL: Mutation = REMOTE_MEMORY + 1;
 const GETS_STOP_SHORT: Mutation = REMOTE_MEMORY + 2;
 const IGNORES_RANGES: Mutation = REMOTE_MEMORY + 3;
 const IGNORES_RIGHTS: Mutation = REMOTE_MEMORY + 4;
-const WITHDRAWS_NOTHING: Mutation = REMOTE_MEMORY + 5;
+const TAKES_NO_KEY_BACK: Mutation = REMOTE_MEMORY + 5;
 const TAKES_ANOTHER_REGION: Mutation = REMOTE_MEMORY + 6;
 const SHARES_KEYS: Mutation = REMOTE_MEMORY + 7;
 const UNREGISTERS_NOTHING: Mutation = REMOTE_MEMORY + 8;
@@ -302,9 +302,9 @@ impl<const M: Mutation> Rdma for MockBtl<M> {
         Ok((exposure, RemoteKey::new(&key)))
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        let found = M == WITHDRAWS_NOTHING
-            || self.fabric.borrow_mut().memory.entry(self.me).or_default().withdraw(exposure);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        let found = M == TAKES_NO_KEY_BACK
+            || self.fabric.borrow_mut().memory.entry(self.me).or_default().unexpose(exposure);
         self.end_handle(found, done);
     }
 
@@ -389,11 +389,11 @@ fn broken_registration_is_caught() {
         registration: many_regions_are_used_at_once finds GETS_STOP_SHORT ENDS_NEVER;
         registration: a_range_past_the_end_is_refused finds IGNORES_RANGES;
         registration: a_region_that_has_ended_is_refused finds TAKES_ANOTHER_REGION UNREGISTERS_NOTHING;
-        registration: a_key_gives_no_access_after_its_withdrawal finds WITHDRAWS_NOTHING;
+        registration: a_key_that_was_taken_back_gives_no_access finds TAKES_NO_KEY_BACK;
         registration: access_is_what_was_exposed_and_nothing_more finds IGNORES_RIGHTS;
         registration: a_key_of_another_length_is_garbage finds TAKES_SHORT_KEYS;
         registration: a_key_works_for_its_peer_alone finds SHARES_KEYS;
-        registration: registering_again_and_again_leaks_nothing finds UNREGISTERS_NOTHING WITHDRAWS_NOTHING;
+        registration: registering_again_and_again_leaks_nothing finds UNREGISTERS_NOTHING TAKES_NO_KEY_BACK;
         registration: memory_is_given_back_after_the_severed_report finds UNREGISTERS_NOTHING SEVER_ENDS_NO_HANDLES;
     }
 }
