@@ -552,8 +552,8 @@ mod tests {
     use crate::conformance::mock::{self, MockBtl};
     use crate::conformance::{Fixture, Injected};
     use crate::{
-        AmId, Btl, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, SendError, Sink,
-        Stream,
+        AmId, Btl, Buffer, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, Rdma,
+        RegisterError, RemoteAccess, SendError, Sink, Span, Stream, UserMemory,
     };
     use crate::{EventPending, Network, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
@@ -625,6 +625,8 @@ mod tests {
         messages: Vec<(PeerIndex, u8)>,
         sendable: Vec<BmlEndpoint<u32, u32>>,
         severed: Vec<BmlEndpoint<u32, u32>>,
+        /// Operations, and whether they ended well.
+        done: Vec<(Cookie, bool)>,
     }
 
     impl Sink<BmlEndpoint<u32, u32>> for Delivered {
@@ -632,7 +634,9 @@ mod tests {
             self.messages.push((from, id.0));
         }
         fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
-        fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+        fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+            self.done.push((done, result.is_ok()));
+        }
         fn on_sendable(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
             self.sendable.push(endpoint);
         }
@@ -690,6 +694,35 @@ mod tests {
         }
         delivered.messages.sort_by_key(|(_, id)| *id);
         assert_eq!(delivered.messages, [0, 1, 2, 3].map(|number| (PeerIndex(number), 10 + number as u8)));
+    }
+
+    #[test]
+    fn a_region_is_used_with_the_transport_that_registered_it_and_no_other() {
+        let (mut bml, endpoints) = four();
+        let memory = UserMemory::of_buffer(&Buffer::from_bytes(&[1; 8]));
+        let access = RemoteAccess { read: true, write: true, atomic: false };
+        for (number, &endpoint) in endpoints.iter().enumerate() {
+            let region = bml.register(endpoint, &memory).unwrap();
+            let local = Span { region, offset: 0, bytes: 8 };
+            let (exposure, key) = bml.expose(endpoint, local, access).unwrap();
+            let remote = bml.import(endpoint, key.as_bytes()).unwrap();
+            assert_eq!(bml.get(endpoint, local, remote, 0, Cookie(1)), Ok(()));
+            let other = endpoints[(number + 1) % 4];
+            assert_eq!(bml.get(other, local, remote, 0, Cookie(2)), Err(SendError::LocalFault));
+            assert_eq!(bml.put(other, local, remote, 0, Cookie(2)), Err(SendError::LocalFault));
+            let refused = bml.expose(other, local, access).map(|_| ());
+            assert_eq!(refused, Err(RegisterError::NoSuchRegion));
+            bml.unexpose(exposure, Cookie(3));
+            bml.unregister(region, Cookie(4));
+            assert_eq!(bml.expose(endpoint, local, access).map(|_| ()), Err(RegisterError::NoSuchRegion));
+        }
+        let mut delivered = Delivered::default();
+        for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
+            bml.progress(Instant(time), 8, &mut delivered);
+        }
+        delivered.done.sort();
+        let each = |cookie| [(Cookie(cookie), true); 4];
+        assert_eq!(delivered.done, [each(1), each(3), each(4)].concat());
     }
 
     #[test]
