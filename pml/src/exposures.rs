@@ -2,8 +2,8 @@
 //! The memory of our sends that their receivers may read: registered, exposed to one peer, and released again.
 //!
 //! ```text
-//!             close                 withdrawn                   unregistered
-//!   Open ────────────▶ Withdrawing ───────────▶ Unregistering ───────────────▶ (removed; the request goes on, or ends)
+//!             close                 unexposed                   unregistered
+//!   Open ────────────▶ Unexposing ───────────▶ Unregistering ───────────────▶ (removed; the request goes on, or ends)
 //!     └── it could not be exposed ──────────────▶
 //! ```
 //!
@@ -36,14 +36,14 @@ struct Exposed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Open,
-    Withdrawing,
+    Unexposing,
     Unregistering,
 }
 
 /// A step to be started at the transports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Release {
-    Withdraw(Exposure, Cookie),
+    Unexpose(Exposure, Cookie),
     Unregister(Region, Cookie),
 }
 
@@ -70,7 +70,7 @@ impl Exposures {
         entry
     }
 
-    /// The key for the receiver; `None`: it is being withdrawn.
+    /// The key for the receiver; `None`: it is being taken back.
     pub(crate) fn remote_key(&self, entry: Key) -> Option<RemoteKey> {
         let exposed = self.entries.get(entry).filter(|exposed| exposed.stage == Stage::Open)?;
         exposed.exposure.map(|(_, key)| key)
@@ -80,7 +80,7 @@ impl Exposures {
     pub(crate) fn close(&mut self, entry: Key) {
         let Some(exposed) = self.entries.get_mut(entry) else { return };
         if exposed.stage == Stage::Open {
-            exposed.stage = Stage::Withdrawing;
+            exposed.stage = Stage::Unexposing;
             self.due.push_back(entry);
         }
     }
@@ -91,7 +91,7 @@ impl Exposures {
         let exposed = self.entries.get_mut(entry)?;
         let done = cookie(Step::ReleaseExposure, entry);
         Some(match exposed.exposure.take() {
-            Some((exposure, _)) => Release::Withdraw(exposure, done),
+            Some((exposure, _)) => Release::Unexpose(exposure, done),
             None => {
                 exposed.stage = Stage::Unregistering;
                 Release::Unregister(exposed.region, done)
@@ -125,7 +125,7 @@ mod tests {
     const REQUEST: Key = Key { index: 4, generation: 1 };
 
     #[test]
-    fn memory_is_withdrawn_then_unregistered_and_then_its_request_is_named_once() {
+    fn memory_is_unexposed_then_unregistered_and_then_its_request_is_named_once() {
         let mut exposures = Exposures::default();
         assert!(exposures.reserve());
         let key = RemoteKey::new(b"key");
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!((exposures.remote_key(entry), exposures.next_due()), (Some(key), None));
         (0..2).for_each(|_| exposures.close(entry));
         assert_eq!(exposures.remote_key(entry), None);
-        let Some(Release::Withdraw(Exposure(8), done)) = exposures.next_due() else { panic!("first") };
+        let Some(Release::Unexpose(Exposure(8), done)) = exposures.next_due() else { panic!("first") };
         assert_eq!((exposures.next_due(), exposures.on_done(done)), (None, None));
         let Some(Release::Unregister(Region(7), done)) = exposures.next_due() else { panic!("second") };
         assert_eq!((exposures.on_done(done), exposures.len()), (Some(REQUEST), 0));

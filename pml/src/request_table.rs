@@ -107,7 +107,7 @@ pub(crate) enum Offer {
     Payload,
     /// An RTS.
     Stream(Option<Key>),
-    /// An RTS with a remote key, which may have been withdrawn.
+    /// An RTS with a remote key, which may have been taken back.
     RemoteKey(Option<Key>),
 }
 

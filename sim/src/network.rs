@@ -614,7 +614,7 @@ impl Rdma for SimBtl {
         local: Span,
         access: RemoteAccess,
     ) -> Result<(Exposure, RemoteKey), RegisterError> {
-        assert_eq!(access, RemoteAccess { read: true, write: false, atomic: false });
+        assert!(access.read, "memory is exposed for gets");
         if !self.has_effect(Point::Send) {
             return Err(RegisterError::NoMemory);
         }
@@ -623,9 +623,9 @@ impl Rdma for SimBtl {
         remote_memory.expose(me, reader, local, random)
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         if self.has_effect(Point::Send) {
-            self.shared.borrow_mut().remote_memory.withdraw(self.me, exposure, done);
+            self.shared.borrow_mut().remote_memory.unexpose(self.me, exposure, done);
         }
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Giving up: a request ends, whatever the other side does, and its buffer is not touched any more (I7). It ends now, except that one whose
 //! memory the transports use ends when they do not any more, for which they need no help of the other side: a send with a remote key when
-//! the key is withdrawn, a receive that takes its bytes when the gets that run have ended.
+//! the key is taken back, a receive that takes its bytes when the gets that run have ended.
 //!
 //! Messages of it that are on the wire arrive later. Both ends handle them without waiting:
 //!
@@ -10,7 +10,7 @@
 //!     an RTS without an answer: forgotten; a late answer    ──  Matched, Refused: nothing more
 //!     has a key with an old generation                           CTS: ◀── Cancel(stream, 0)
 //!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  receives that many, then forgets the stream
-//!     an RTS with a remote key: withdrawn                        its gets fail: it asks by CTS, as above
+//!     an RTS with a remote key: taken back                        its gets fail: it asks by CTS, as above
 //!   receiver gives up                                 sender
 //!     an RTS without a stream: ── Refused ────────────────▶  no receive will match it there
 //!     gets that run: when they have ended ── Refused ─────▶  as before

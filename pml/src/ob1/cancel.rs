@@ -8,7 +8,7 @@
 //! | receive, matched | goes on: its message comes, or its sender ends; where its sender cancels the message, the receive ends cancelled |
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
-//! | send, RTS with a remote key sent | ends, not cancelled, when the key is withdrawn: the receiver may have taken the bytes already. If not, it asks for them as a stream, and they are sent from a copy; without memory for a copy the send goes on |
+//! | send, RTS with a remote key sent | ends, not cancelled, when the key is taken back: the receiver may have taken the bytes already. If not, it asks for them as a stream, and they are sent from a copy; without memory for a copy the send goes on |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
 //! | send, streaming | ends, not cancelled: the rest is sent from a copy; without memory for a copy it goes on |
 //!
@@ -70,7 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A send whose receiver may take the bytes, or has taken them, so it cannot be cancelled: it ends for its caller when the key is
-    /// withdrawn, and another request with a copy of the bytes waits for the answer to the RTS.
+    /// taken back, and another request with a copy of the bytes waits for the answer to the RTS.
     fn move_to_copy(&mut self, channel: Key, to: Rank, key: Key) {
         let Some(copy) = self.requests.get(key).and_then(|entry| entry.data().copied()) else { return };
         if !self.rendezvous.reserve_moved() {

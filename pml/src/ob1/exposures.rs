@@ -52,7 +52,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     pub(super) fn advance_releases<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) {
         while let Some(release) = self.exposures.next_due() {
             match release {
-                Release::Withdraw(exposure, done) => net.withdraw(exposure, done),
+                Release::Unexpose(exposure, done) => net.unexpose(exposure, done),
                 Release::Unregister(region, done) => net.unregister(region, done),
             }
         }

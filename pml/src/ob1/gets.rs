@@ -6,11 +6,11 @@
 //!     │ ── RTS(key, bytes), remote key ────────▶ │  matched, now or later: imports the key, registers
 //!     │                                   gets ◀─│  at most GETS_MAX at a time, each of at most PIECE_BYTES
 //!     │ ◀──────────────────── FIN(key, bytes) ── │  all have ended
-//!   withdraws, unregisters; Done                 unregisters; Done
+//!   takes the key back, unregisters; Done                 unregisters; Done
 //! ```
 //!
 //! Instead of FIN the receiver may answer as to an RTS without a remote key (`ob1/streams.rs`): with CTS if it cannot take the bytes,
-//! because memory cannot be registered or a get has failed at this end. A sender that gave the message up has withdrawn its key, and so
+//! because memory cannot be registered or a get has failed at this end. A sender that gave the message up has taken its key back, and so
 //! makes gets fail; it answers the CTS with the cancellation of its stream. The fault of a local device costs the time of a stream, and
 //! no request.
 
@@ -216,6 +216,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 fn fate_after(error: SendError) -> Fate {
     match error {
         SendError::Severed => Fate::Lost,
+        // The answer to the CTS tells whether the sender has given the message up.
+        SendError::NoAccess => {
+            mend_base::reach!("pml.gets: the key was taken back");
+            Fate::Stream
+        }
         SendError::Busy | SendError::Unknown | SendError::LocalFault | SendError::Unsupported => {
             mend_base::reach!("pml.gets: a get has failed");
             Fate::Stream

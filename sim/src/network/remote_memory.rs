@@ -53,7 +53,7 @@ struct ExposedMemory {
 #[derive(Clone, Copy, Debug)]
 enum LocalEnd {
     Unregister(Key, Cookie),
-    Withdraw(Key, Cookie),
+    Unexpose(Key, Cookie),
 }
 
 /// A get that runs.
@@ -136,12 +136,12 @@ impl RemoteMemory {
         Ok((Exposure(handle), RemoteKey::new(&key)))
     }
 
-    pub fn withdraw(&mut self, me: u32, exposure: Exposure, done: Cookie) {
+    pub fn unexpose(&mut self, me: u32, exposure: Exposure, done: Cookie) {
         let key = key_of(exposure.0);
-        let exposed = self.exposures.get_mut(key).expect("a key is withdrawn once");
-        assert!(exposed.owner == me && !exposed.is_ending, "its owner withdraws a key once");
+        let exposed = self.exposures.get_mut(key).expect("a key is taken back once");
+        assert!(exposed.owner == me && !exposed.is_ending, "its owner takes a key back once");
         exposed.is_ending = true;
-        self.ends.push((me, LocalEnd::Withdraw(key, done)));
+        self.ends.push((me, LocalEnd::Unexpose(key, done)));
     }
 
     pub fn import(key: &[u8]) -> Result<Remote, RegisterError> {
@@ -220,8 +220,8 @@ impl RemoteMemory {
         random: &mut Random,
     ) -> Option<Result<(), SendError>> {
         if !self.is_readable(get, owner, reader)? {
-            mend_base::reach!("sim.network: a get of withdrawn memory");
-            return Some(Err(SendError::LocalFault));
+            mend_base::reach!("sim.network: a get with a key that was taken back");
+            return Some(Err(SendError::NoAccess));
         }
         if get.written == 0 && get.bytes > 1 && random.once_in(3) {
             let end = 1 + random.below(get.bytes - 1);
@@ -271,9 +271,12 @@ impl RemoteMemory {
                 self.regions.remove(region);
                 Some(done)
             }
-            LocalEnd::Withdraw(exposure, done) => {
+            LocalEnd::Unexpose(exposure, done) => {
                 let exposed = self.exposures.remove(exposure)?;
-                self.regions.get_mut(exposed.region).expect("unregistered after it is withdrawn").users -= 1;
+                self.regions
+                    .get_mut(exposed.region)
+                    .expect("unregistered after its key is taken back")
+                    .users -= 1;
                 Some(done)
             }
         }

@@ -94,8 +94,8 @@ impl Rdma for Port {
         assert!(access.read && !access.write && !access.atomic);
         self.fabric.borrow_mut().memory.expose(self.me, to, local)
     }
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        self.fabric.borrow_mut().memory.withdraw(self.me, exposure, done);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.fabric.borrow_mut().memory.unexpose(self.me, exposure, done);
     }
     fn import(&mut self, _: u32, key: &[u8]) -> Result<Remote, RegisterError> {
         remote_memory::import(key)

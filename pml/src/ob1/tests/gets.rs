@@ -116,7 +116,7 @@ fn neither_end_is_over_before_its_memory_is_released() {
     }
     cluster.settle();
     assert_eq!(buffer.to_vec(), pattern(1, LARGE));
-    assert!(is_running(&cluster, 0, sent), "the receiver has said FIN, and the key is not withdrawn");
+    assert!(is_running(&cluster, 0, sent), "the receiver has said FIN, and the key is not taken back");
     assert!(is_running(&cluster, 1, received), "all bytes have come, and the region is registered");
     assert!(!cluster.nodes[0].ob1.idle() && !cluster.nodes[1].ob1.idle(), "MPI_Finalize waits for both");
     cluster.fabric.borrow_mut().memory.holds_ends = false;
@@ -313,7 +313,7 @@ fn a_receive_that_is_given_up_ends_after_its_gets_and_its_sender_is_refused() {
 }
 
 #[test]
-fn a_send_that_is_given_up_ends_when_its_key_is_withdrawn_and_its_receive_is_matched_anew() {
+fn a_send_that_is_given_up_ends_when_its_key_is_taken_back_and_its_receive_is_matched_anew() {
     for (case, context_kind) in [
         (0, ContextKind::PointToPoint),
         (1, ContextKind::PointToPoint),
@@ -350,7 +350,7 @@ fn a_send_that_is_given_up_ends_when_its_key_is_withdrawn_and_its_receive_is_mat
         cluster.fabric.borrow_mut().memory.holds_ends = true;
         cluster.nodes[0].ob1.abandon(request(sent));
         progress(&mut cluster, 100);
-        assert!(!cluster.nodes[0].ob1.has_ended(request(sent)), "its key is not withdrawn");
+        assert!(!cluster.nodes[0].ob1.has_ended(request(sent)), "its key is not taken back");
         {
             let memory = &mut cluster.fabric.borrow_mut().memory;
             (memory.holds_ends, memory.holds_gets, memory.registers_nothing) = (false, false, None);
@@ -376,7 +376,7 @@ fn a_send_that_is_given_up_ends_when_its_key_is_withdrawn_and_its_receive_is_mat
 }
 
 #[test]
-fn a_cancelled_send_ends_when_its_key_is_withdrawn_and_its_receiver_gets_the_message() {
+fn a_cancelled_send_ends_when_its_key_is_taken_back_and_its_receiver_gets_the_message() {
     // Unmatched; taken by gets that run; asked for as a stream; taken, and FIN under way.
     for case in 0..4 {
         let (mut cluster, on) = point_to_point(8);
@@ -497,7 +497,7 @@ fn a_communicator_that_is_freed_stays_until_its_gets_have_ended() {
 
 // Row PP16
 #[test]
-fn a_send_that_goes_on_from_a_copy_gives_its_buffer_back_when_the_key_is_withdrawn() {
+fn a_send_that_goes_on_from_a_copy_gives_its_buffer_back_when_the_key_is_taken_back() {
     // Unmatched; gets run; the RTS has not left.
     for case in 0..3 {
         let (mut cluster, on) = point_to_point(11);

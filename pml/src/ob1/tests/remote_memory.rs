@@ -16,7 +16,7 @@ pub(super) struct RemoteMemory {
     pub(super) exposes_nothing: bool,
     /// Gets write, and do not end.
     pub(super) holds_gets: bool,
-    /// Withdrawals and unregistrations do not end.
+    /// Ends of exposures and unregistrations do not end.
     pub(super) holds_ends: bool,
     /// Every get fails.
     pub(super) fails_gets: bool,
@@ -46,7 +46,7 @@ struct Exposed {
 #[derive(Clone, Copy, Debug)]
 enum LocalEnd {
     Unregister(usize),
-    Withdraw(usize),
+    Unexpose(usize),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -93,10 +93,10 @@ impl RemoteMemory {
         Ok((Exposure(handle), key(handle, local.bytes)))
     }
 
-    pub(super) fn withdraw(&mut self, owner: usize, exposure: Exposure, done: Cookie) {
+    pub(super) fn unexpose(&mut self, owner: usize, exposure: Exposure, done: Cookie) {
         let index = exposure.0 as usize;
         assert_eq!(self.exposures[index].as_ref().expect("it is exposed").owner, owner);
-        self.ends.push((owner, LocalEnd::Withdraw(index), done));
+        self.ends.push((owner, LocalEnd::Unexpose(index), done));
     }
 
     pub(super) fn get(
@@ -128,7 +128,7 @@ impl RemoteMemory {
             let (_, end, done) = self.ends.remove(at);
             match end {
                 LocalEnd::Unregister(region) => self.regions[region] = None,
-                LocalEnd::Withdraw(exposure) => self.exposures[exposure] = None,
+                LocalEnd::Unexpose(exposure) => self.exposures[exposure] = None,
             }
             return Some((done, Ok(())));
         }
