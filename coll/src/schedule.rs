@@ -371,3 +371,66 @@ pub(crate) fn check_same_elements(send: Option<&TypedBuffer>, receive: &TypedBuf
     let same = |send: &TypedBuffer| send.datatype() == receive.datatype() && send.count() == receive.count();
     if send.is_none_or(same) { Ok(()) } else { Err(Error::Count) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Builder, MessageLayer};
+    use mend_base::{Key, Rank};
+    use mend_datatype::TypedBuffer;
+    use mend_pml::{Error, Request, Started, State};
+
+    const SEND: Request = Request(Key { index: 1, generation: 1 });
+    const RECEIVE: Request = Request(Key { index: 2, generation: 1 });
+    const FAILED: Error = Error::ProcFailed(Rank(1));
+
+    /// A send that runs, and a receive that has failed.
+    #[derive(Default)]
+    struct Layer {
+        abandoned: Vec<Request>,
+        /// The transports use the memory of abandoned requests no more.
+        released: bool,
+    }
+
+    impl MessageLayer for Layer {
+        fn send(&mut self, _to: Rank, _data: TypedBuffer) -> Result<Started, Error> {
+            Ok(Started::Running(SEND))
+        }
+        fn receive(&mut self, _from: Rank, _data: TypedBuffer) -> Result<Started, Error> {
+            Ok(Started::Running(RECEIVE))
+        }
+        fn whole_messages(&self, _from: Rank) -> usize {
+            0
+        }
+        fn poll(&self, request: Request) -> State {
+            if request == RECEIVE { State::Done(Err(FAILED)) } else { State::Running }
+        }
+        fn release(&mut self, _request: Request) {}
+        fn abandon(&mut self, request: Request) {
+            self.abandoned.push(request);
+        }
+        fn has_ended(&self, request: Request) -> bool {
+            assert_eq!(request, SEND);
+            self.released
+        }
+    }
+
+    #[test]
+    fn a_schedule_with_an_error_is_over_when_its_abandoned_requests_have_ended() {
+        let data = TypedBuffer::empty();
+        let add = |builder: &mut Builder| {
+            builder.send(1, &data);
+            builder.receive(1, &data);
+            builder.wait_all();
+            Ok(())
+        };
+        let mut schedule = Builder::build(Rank(0), 2, add).expect("the steps are right");
+        let mut layer = Layer::default();
+        assert_eq!(schedule.progress(&mut layer), None);
+        schedule.interrupt(&mut layer, Error::Revoked);
+        assert_eq!(schedule.progress(&mut layer), None, "its buffers are used");
+        assert_eq!((&layer.abandoned[..], schedule.awaited().collect::<Vec<_>>()), (&[SEND][..], vec![SEND]));
+        layer.released = true;
+        assert_eq!(schedule.progress(&mut layer), Some(Err(FAILED)), "the first error counts");
+        assert_eq!(schedule.owed().collect::<Vec<_>>(), [Rank(1)]);
+    }
+}

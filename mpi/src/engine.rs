@@ -427,7 +427,8 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
     }
 
     /// Releases a send and its buffer at once: the send continues from a copy, since its receiver lives and must receive the
-    /// message. `false`: there is no memory for a copy; the send goes on from the buffer, and is not released.
+    /// message. `false`: there is no memory for a copy, or the receiver may still read the buffer; the send goes on from the buffer, and is
+    /// not released. The caller calls again after progress.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
         let mut has_copy = true;
         self.release_by(request, |pml, key| {

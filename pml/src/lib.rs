@@ -22,7 +22,7 @@
 //! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; the number of operations started since the last progress | |
 //! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and the capacity that each protocol has reserved | |
 //! | `receive_budget`: `ReceiveBudget` | bytes of unmatched messages of each peer; when XOFF and XON are sent; spare buffers | |
-//! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
+//! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer, and to which request an answer goes after a cancellation | |
 //! | `exposures`: `Exposures` | the memory of sends that their receivers may read, until it is released | |
 //! | `gets`: `Gets` | messages that receives take from the memory of their senders; how each goes on when its gets have ended | |
 //! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names and why each is retired | |

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rendezvous: the sender sends an RTS, the receiver answers with a CTS that states how many bytes it wants, and the bytes follow as
-//! a stream.
+//! a stream. An RTS with a remote key is answered so only if its receiver cannot take the bytes itself (`ob1/gets.rs`).
 //!
 //! ```text
 //!   sender                                     receiver

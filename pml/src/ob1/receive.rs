@@ -35,7 +35,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some((key, message)) = self.matcher.find(&channel.matching, from, tag)
         {
             if matches!(message.form, Form::Rts { .. })
-                && !(self.requests.reserve() && self.rendezvous.reserve_receive(self.requests.slots()))
+                && !(self.requests.reserve() && self.rendezvous.reserve_receive(self.requests.len() as u32))
             {
                 return Err(Error::NoMemory);
             }
@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.ended(Channel(key), Err(error));
         }
         let channel = self.channels.get_mut(key).ok_or(Error::NoSuchChannel)?;
-        if !channel.matching.reserve(from) || !self.rendezvous.reserve_receive(self.requests.slots()) {
+        if !channel.matching.reserve(from) || !self.rendezvous.reserve_receive(self.requests.len() as u32) {
             return Err(Error::NoMemory);
         }
         let stamp = channel.matching.next_stamp();
