@@ -23,7 +23,7 @@ use mend_transport::{Card, Cause};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -227,6 +227,11 @@ impl Runtime for Client {
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let seen = rustix::net::recv(&self.socket, &mut [0; 1], look);
         self.readable = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
+    }
+
+    /// Each notice is a packet in the socket before the version changes.
+    fn notice_descriptor(&self) -> Option<i32> {
+        Some(self.socket.as_raw_fd())
     }
 
     fn notice(&mut self) -> Option<Notice> {

@@ -33,6 +33,11 @@ pub trait Runtime {
     /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once
     /// a millisecond. Without this check the end of the node daemon would never be noticed, as it changes no version.
     fn check(&mut self) {}
+    /// A descriptor that is readable while there are notices, or when the node daemon has ended: for a process that sleeps on
+    /// descriptors. `None`: no notice comes from another process.
+    fn notice_descriptor(&self) -> Option<i32> {
+        None
+    }
     /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
     /// returns `None`.
     fn notice(&mut self) -> Option<Notice>;

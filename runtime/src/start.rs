@@ -146,6 +146,10 @@ impl Runtime for AnyRuntime {
         self.any_mut().check();
     }
 
+    fn notice_descriptor(&self) -> Option<i32> {
+        self.any().notice_descriptor()
+    }
+
     fn notice(&mut self) -> Option<Notice> {
         self.any_mut().notice()
     }

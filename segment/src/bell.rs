@@ -97,6 +97,11 @@ impl BellPage {
         sleep::wait(self.sleep_word(slot), announced, at_most)
     }
 
+    /// Owner only: whether an announced sleep was neither rung nor ended, for one who sleeps on something else.
+    pub fn is_asleep(&self, slot: u32, announced: AnnouncedSleep) -> bool {
+        self.sleep_word(slot).is_asleep(announced)
+    }
+
     /// Owner only: announces that it is awake, so that no sender needs to call the kernel.
     pub fn end_sleep(&self, slot: u32) {
         self.sleep_word(slot).end();
