@@ -19,11 +19,15 @@
 //! | `blocked`                        | the blocked threads, and what wakes each                            | `semaphore`                        |
 //! | `wait_timing`                    | when the clock is read and a check is due                           | `spin_policy`, `sleep_slot`        |
 //! | `spin_policy`                    | poll, yield or sleep: a state machine without clock or system calls | nothing                            |
-//! | `sleep_slot`                     | the sleep word and waiting processor of this process                | `processors`, the bell page        |
+//! | `sleep_slot`                     | the sleep word and waiting processor of this process, and on what it sleeps | `processors`, `descriptor_watch`, `poll_set`, the bell page |
+//! | `descriptor_watch`               | the watcher thread: it polls descriptors for sleepers on a futex    | `poll_set`, `threads`, the bell page |
+//! | `poll_set`                       | descriptors to poll                                                 | the kernel                         |
 //! | `statistics`                     | the counts of `MEND_REPORT=statistics`                              | nothing                            |
 //! | `semaphore`                      | a binary semaphore for each thread                                  | the kernel                         |
-//! | `processors`, `threads`, `clock` | what the kernel reports                                             | the kernel                         |
-//! | `helper`                         | the helper thread                                                   | `watch_schedule`, `semaphore`, `life`, `threads`, the bell page |
+//! | `processors`, `clock`            | what the kernel reports                                             | the kernel                         |
+//! | `threads`                        | threads of the process: how many there are, and how ours are started | the kernel                        |
+//! | `helper`                         | the helper thread                                                   | `watch_schedule`, `descriptor_schedule`, `semaphore`, `life`, `threads`, the bell page |
+//! | `descriptor_schedule`            | when the helper thread looks whether the program computes, and descriptors must be watched | nothing     |
 //! | `watch_schedule`                 | when the helper thread looks whether control messages were consumed | `btl-shm`'s control watch          |
 //! | `life`, `fatal`                  | the life word; handlers for fatal signals                           | `segment`'s life                   |
 //! | `fork`                           | what is removed in a forked child                                   | `world`, `life`                    |
@@ -33,6 +37,8 @@ mod atomic;
 mod bias;
 mod blocked;
 mod clock;
+mod descriptor_schedule;
+mod descriptor_watch;
 mod fatal;
 mod fork;
 #[cfg(test)]
@@ -41,6 +47,7 @@ mod guard;
 mod helper;
 mod life;
 mod parameters;
+mod poll_set;
 mod polling;
 mod processors;
 mod roles;

@@ -2,9 +2,10 @@
 //! The one engine of this process: which transports and which runtime it uses, and how it starts and ends.
 
 use crate::clock;
+use crate::descriptor_schedule::Watched;
 use crate::fork;
 use crate::guard::{CriticalSection, Guard, Threads};
-use crate::helper::{Helper, HelperBell};
+use crate::helper::{Helper, HelperBell, Service, Settle};
 use crate::life::{self, RegisteredLife};
 use crate::parameters::DECLARED;
 use crate::polling::poll_then_post;
@@ -211,15 +212,20 @@ impl World {
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let job_size = runtime.membership().size;
-        let transports = Bml::new(own, shm, Vec::new());
+        let networks = Vec::new();
+        let service = Service {
+            serve: serve_as_helper,
+            watch: (!networks.is_empty()).then_some(watch_as_helper),
+            own_threads,
+        };
+        let transports = Bml::new(own, shm, networks);
         let mut engine = Engine::new(clock::now(), transports, runtime, framework, &settings)?;
         let beats = engine.detector_config().map(|config| config.period);
         let groups = engine.published_groups();
         let hang_report_s = settings.number("hang_report_s");
         engine.report_calls_after((hang_report_s > 0).then(|| Duration::from_millis(1_000 * hang_report_s)));
         let helper_bell = HelperBell::new(Arc::clone(&bells), slot);
-        let helper =
-            Helper::start(helper_bell, control_watch, beats, serve_as_helper).map_err(InitError::Helper)?;
+        let helper = Helper::start(helper_bell, control_watch, beats, service).map_err(InitError::Helper)?;
         let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
         let waiting = WaitState::new(SleepSlot::new(bells, slot));
@@ -338,7 +344,7 @@ impl World {
         if self.guard.is_serialized() {
             return Some(1);
         }
-        let alive = threads::count()?.alive.saturating_sub(OWN_THREADS);
+        let alive = threads::count()?.alive.saturating_sub(own_threads());
         Some(alive.saturating_sub(others()))
     }
 
@@ -458,14 +464,27 @@ impl World {
 }
 
 /// What the helper thread does when it is called. `settle`: as of [`Guard::enter_as_helper`].
-fn serve_as_helper(settle: &dyn Fn() -> bool) {
+fn serve_as_helper(settle: Settle<'_>) {
     if let Some(world) = get() {
         world.guard.enter_as_helper(settle, wait::serve_as_helper);
     }
 }
 
-/// Threads of the process that this library started: the helper.
-const OWN_THREADS: u32 = 1;
+/// As [`serve_as_helper`], for the descriptors of networks. A program in MPI is not disturbed.
+fn watch_as_helper(settle: Settle<'_>) -> Watched {
+    let mut watched = Watched::InMpi;
+    if let Some(world) = get().filter(|world| world.guard.seems_outside()) {
+        world.guard.enter_as_helper(settle, |guarded| {
+            watched = wait::watch_as_helper(guarded, &world.waiting);
+        });
+    }
+    watched
+}
+
+/// Threads of the process that this library started: the helper, and the watcher of descriptors.
+fn own_threads() -> u32 {
+    1 + get().map_or(0, |world| world.waiting.watcher_threads())
+}
 
 /// How long a process that aborts waits to be killed by the node daemon.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
@@ -556,8 +575,16 @@ impl Progress for Engine {
         Engine::expect_any(self);
     }
 
-    fn arm(&mut self) -> Result<(), EventPending> {
-        Engine::arm(self, &mut WakeSet::default())
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        Engine::arm(self, wake)
+    }
+
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        Engine::arm_descriptors(self, wake)
+    }
+
+    fn notice_descriptor(&self) -> Option<i32> {
+        Engine::notice_descriptor(self)
     }
 
     fn disarm(&mut self) {
