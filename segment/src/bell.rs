@@ -37,6 +37,11 @@ impl BellPage {
         Ok(BellPage { mapping: Mapping::new(descriptor, 0, bytes, Access::Write)?, slots })
     }
 
+    /// A page that only this process has, for `slots` slots: its threads sleep and wake each other here, and no other process can.
+    pub fn of_one_process(slots: u32) -> Result<Self, SegmentError> {
+        Ok(BellPage { mapping: Mapping::of_one_process(page_bytes_for(slots))?, slots })
+    }
+
     /// The number of slots.
     pub fn slots(&self) -> u32 {
         self.slots

@@ -10,6 +10,7 @@
 //! | part                             | owns                                                                | calls                              |
 //! |----------------------------------|---------------------------------------------------------------------|------------------------------------|
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
+//! | `transports`                     | which transports this process uses, and why not others              | the transports                     |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
@@ -56,6 +57,7 @@ mod sleep_slot;
 mod spin_policy;
 mod statistics;
 mod threads;
+mod transports;
 mod unsatisfiable_waits;
 mod wait;
 mod wait_timing;
@@ -69,8 +71,9 @@ pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
+pub use transports::RefusedTransport;
 pub use wait::StartResult;
 pub use world::{
-    AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,
-    start,
+    AbortScope, Engine, InitError, Net, Networks, Stage, World, exit_process, get, settings_from_environment,
+    stage, start,
 };

@@ -19,6 +19,8 @@ use std::sync::{Arc, OnceLock};
 pub struct SleepSlot {
     bells: Arc<BellPage>,
     slot: u32,
+    /// Other processes have the bell page, too: they wake a thread that sleeps on its sleep word.
+    is_shared: bool,
     watch: DescriptorWatch,
     /// By this the other threads of the process wake one that sleeps on descriptors. Made for the first such sleep; `None`: no descriptor
     /// was left.
@@ -57,15 +59,26 @@ enum Place {
 }
 
 impl SleepSlot {
-    /// Slot `slot` of `bells`.
+    /// Slot `slot` of `bells`, which other processes have, too.
     pub fn new(bells: Arc<BellPage>, slot: u32) -> Self {
         SleepSlot {
+            is_shared: true,
             watch: DescriptorWatch::new(Arc::clone(&bells), slot),
             bells,
             slot,
             signal: OnceLock::new(),
             is_on_descriptors: AtomicBool::new(false),
         }
+    }
+
+    /// Slot `slot` of `bells`, which no other process has.
+    pub fn of_one_process(bells: Arc<BellPage>, slot: u32) -> Self {
+        SleepSlot { is_shared: false, ..Self::new(bells, slot) }
+    }
+
+    /// Whether other processes wake this one at its sleep word.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// The watcher thread.

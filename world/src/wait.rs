@@ -231,10 +231,10 @@ impl<C: Progress> Guarded<C> {
         any
     }
 
-    /// Prepares a sleep. A process that does not sleep on its sleep word is woken for notices by their descriptor.
-    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+    /// Prepares a sleep. A process that does not sleep on its sleep word, or is not woken there, is woken for notices by their descriptor.
+    fn arm(&mut self, wake: &mut WakeSet, waiting: &WaitState) -> Result<(), EventPending> {
         self.engine.arm(wake)?;
-        if !wake.futex && !wake.descriptors.is_empty() {
+        if !wake.futex && (!wake.descriptors.is_empty() || !waiting.sleep_slot.is_shared()) {
             wake.descriptors.extend(self.engine.notice_descriptor());
         }
         Ok(())
@@ -294,12 +294,19 @@ fn serve<C: Progress>(guarded: &mut Guarded<C>) -> Option<bool> {
 /// As [`serve_as_helper`]. Then lets the watcher thread call the helper thread when a descriptor is readable.
 #[cold]
 pub fn watch_as_helper<C: Progress>(guarded: &mut Guarded<C>, waiting: &WaitState) -> Watched {
+    let is_shared = waiting.sleep_slot.is_shared();
+    if !is_shared && guarded.roles.no_thread_waits() {
+        // The node daemon does not call the helper thread: its notices are found by a check alone.
+        guarded.check();
+    }
     let Some(events) = serve(guarded) else { return Watched::InMpi };
     let Guarded { engine, sleep_set: SleepSet { wake, .. }, .. } = guarded;
     wake.clear();
-    let is_watched = engine.arm_descriptors(wake).is_ok()
-        && !wake.must_poll
-        && waiting.sleep_slot.watch_for_helper(&wake.descriptors);
+    let is_armed = engine.arm_descriptors(wake).is_ok();
+    if !is_shared {
+        wake.descriptors.extend(engine.notice_descriptor());
+    }
+    let is_watched = is_armed && !wake.must_poll && waiting.sleep_slot.watch_for_helper(&wake.descriptors);
     if is_watched { Watched::Armed { events } } else { Watched::NotArmed { events } }
 }
 
@@ -692,7 +699,7 @@ impl<C: Progress> WaitingCall<'_, C> {
         let mut set = core::mem::take(&mut self.guarded.sleep_set);
         set.wake.clear();
         let mut found = None;
-        if self.guarded.arm(&mut set.wake).is_ok() {
+        if self.guarded.arm(&mut set.wake, self.waiting).is_ok() {
             self.guarded.sleeps += 1;
             let sleep = sleep_slot.begin(announced, &set);
             let result = self.sleep_on(sleep, &mut set, poll);

@@ -14,6 +14,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
+use crate::transports::{self, RefusedTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -30,10 +31,13 @@ use mend_mpi::{
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
-use mend_segment::Life;
-use mend_transport::{Bml, EventPending, Loopback, WakeSet};
+use mend_segment::{BellPage, Life};
+use mend_transport::{Bml, EventPending, Loopback, Network, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
+
+/// The networks of this process.
+pub type Networks = Vec<Box<dyn Network>>;
 
 /// The transports of this process: loopback, shared memory, and networks.
 pub type Net = Bml<Loopback, Shm>;
@@ -47,13 +51,14 @@ pub struct World {
     waiting: WaitState,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
+    refused_transports: Vec<RefusedTransport>,
     error_handler: InitialErrorHandler,
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     groups: Arc<PublishedGroups>,
     job_size: u32,
     helper: Mutex<Option<Helper>>,
-    /// The life word of this process; `None` without shared memory.
+    /// The life word of this process; `None` for a singleton, and where the system refuses memory files.
     registered_life: Option<&'static RegisteredLife>,
 }
 
@@ -172,6 +177,12 @@ pub enum InitError {
     /// The shared-memory transport could not be made.
     #[error("E-INIT-005: {0}")]
     Shm(#[from] mend_btl_shm::ShmError),
+    /// The node daemon could not make the memory that its ranks share.
+    #[error(
+        "E-INIT-007: shared memory is not available, since the node daemon could not make its pages, and no other transport reaches \
+         other ranks; mpiexec says why it could not. With 'btl' set to 'self' this rank starts, and is alone"
+    )]
+    NoSharedPages,
     /// The engine could not be made.
     #[error(transparent)]
     Engine(#[from] mend_mpi::EngineStartError),
@@ -198,43 +209,36 @@ impl World {
         let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
-        let (slot, slots) = (data.node_slot, data.node_slots);
-        let bells = Arc::new(data.bells);
-        let shm = if settings.allows("btl", "shm") && slots > 1 {
-            let node = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
-            Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, &settings)?)
-        } else {
-            None
-        };
-        // Before `Engine::new`, which publishes the card: from then on other processes can map the outbox.
-        let life = shm.as_ref().map(Shm::life);
+        let (bells, slot) = (data.bells.map(Arc::new), data.node_slot);
+        let Transports { own, shm, networks, refused } =
+            transports::make(&settings, runtime.membership(), bells.as_ref())?;
+        // Before `Engine::new`, which publishes the card: from then on others watch the life word.
+        let life = data.life;
         let control_watch = shm.as_ref().map(Shm::control_watch).unwrap_or_default();
         life.as_ref().map_or(Ok(()), Life::begin)?;
-        let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let job_size = runtime.membership().size;
-        let networks = Vec::new();
-        let service = Service {
-            serve: serve_as_helper,
-            watch: (!networks.is_empty()).then_some(watch_as_helper),
-            own_threads,
-        };
+        // Without a bell page of the node, notices come through a descriptor alone.
+        let has_descriptors = !networks.is_empty() || launched && bells.is_none();
+        let watch = has_descriptors.then_some(watch_as_helper as fn(Settle<'_>) -> Watched);
+        let service = Service { serve: serve_as_helper, watch, own_threads };
         let transports = Bml::new(own, shm, networks);
         let mut engine = Engine::new(clock::now(), transports, runtime, framework, &settings)?;
         let beats = engine.detector_config().map(|config| config.period);
         let groups = engine.published_groups();
         let hang_report_s = settings.number("hang_report_s");
         engine.report_calls_after((hang_report_s > 0).then(|| Duration::from_millis(1_000 * hang_report_s)));
-        let helper_bell = HelperBell::new(Arc::clone(&bells), slot);
+        let (helper_bell, sleep_slot) = places_to_sleep(bells, slot)?;
         let helper = Helper::start(helper_bell, control_watch, beats, service).map_err(InitError::Helper)?;
         let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
-        let waiting = WaitState::new(SleepSlot::new(bells, slot));
+        let waiting = WaitState::new(sleep_slot);
         let limits = spin_limits(&settings, local_ranks);
         Ok(World {
             guard: Guard::new(threads, Guarded::new(engine, limits, &waiting), wait::serve_before_leaving),
             waiting,
             settings,
             unknown_parameters,
+            refused_transports: refused,
             error_handler: data.error_handler,
             launched,
             emergency_channel,
@@ -452,6 +456,11 @@ impl World {
         &self.unknown_parameters
     }
 
+    /// The transports that are allowed and cannot be used here, with the reasons.
+    pub fn refused_transports(&self) -> &[RefusedTransport] {
+        &self.refused_transports
+    }
+
     /// The initial error handler of the program.
     pub fn initial_error_handler(&self) -> InitialErrorHandler {
         self.error_handler
@@ -461,6 +470,18 @@ impl World {
     pub fn statistics(&self) -> Statistics {
         self.guard.enter().statistics()
     }
+}
+
+/// Where the helper thread and the other threads of this process sleep: in its slot of the node's bell page, or, without one, in a page
+/// of its own.
+fn places_to_sleep(bells: Option<Arc<BellPage>>, slot: u32) -> Result<(HelperBell, SleepSlot), InitError> {
+    Ok(match bells {
+        Some(bells) => (HelperBell::new(Arc::clone(&bells), slot), SleepSlot::new(bells, slot)),
+        None => {
+            let own = Arc::new(BellPage::of_one_process(1)?);
+            (HelperBell::new(Arc::clone(&own), 0), SleepSlot::of_one_process(own, 0))
+        }
+    })
 }
 
 /// What the helper thread does when it is called. `settle`: as of [`Guard::enter_as_helper`].

@@ -107,8 +107,10 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     /// connected peers live. It also asks the node daemon about unconnected peers for which a receive or a protocol waits, or requests a
     /// contact. The next progress reports what the check finds.
     pub fn check(&mut self) {
-        self.layers.runtime.check();
-        self.layers.net.check_peers();
+        let Engine { layers, peer_reports, .. } = self;
+        layers.runtime.check();
+        layers.runtime.check_peers(&mut |peer| peer_reports.on_exited(peer));
+        layers.net.check_peers();
         if self.unconnected_query.is_due() {
             if let Some(peer) = self.layers.pml.next_unconnected()
                 && self.peer_reports.is_unknown(peer)
