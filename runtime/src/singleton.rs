@@ -19,7 +19,7 @@ pub struct Singleton {
 
 impl Singleton {
     /// Rank 0 of 1 in a job of its own.
-    pub fn new() -> Self {
+    pub fn start() -> Self {
         let peer = Peer::new(Job(crate::entropy::random_u32()), 0);
         let membership =
             Membership { peer, size: 1, node_slot: 0, node_slots: 1, local_ranks: 1, fault_tolerant: true };
@@ -86,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_job_of_one_answers_that_nobody_has_left_a_result() {
-        let mut singleton = Singleton::new();
+        let mut singleton = Singleton::start();
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 0 };
         let key = ResultKey { identity, protocol: 0, sequence: 4 };
         let before = singleton.notice_version();

@@ -69,7 +69,7 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
         }
         None => match environment::foreign_launcher(&variable) {
             Some(foreign) => return Err(StartError::Foreign(foreign)),
-            None => (AnyRuntime::Singleton(Singleton::new()), NodePages { bells: None, life: None }),
+            None => (AnyRuntime::Singleton(Singleton::start()), NodePages { bells: None, life: None }),
         },
     };
     let Membership { node_slot, node_slots, .. } = *runtime.membership();

@@ -71,9 +71,9 @@ pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
-pub use transports::RefusedTransport;
+pub use transports::{Networks, NoSharedMemory, RefusedTransport};
 pub use wait::StartResult;
 pub use world::{
-    AbortScope, Engine, InitError, Net, Networks, Stage, World, exit_process, get, settings_from_environment,
-    stage, start,
+    AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,
+    start,
 };

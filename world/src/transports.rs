@@ -1,13 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The transports of this process: which ones it uses, and why it does without others that the user allows.
 
-use crate::world::{InitError, Networks};
 use mend_base::parameter::Settings;
-use mend_btl_shm::{NodeSlot, Shm};
+use mend_btl_shm::{NodeSlot, Shm, ShmError};
 use mend_runtime::Membership;
 use mend_segment::BellPage;
-use mend_transport::Loopback;
+use mend_transport::{Loopback, Network};
 use std::sync::Arc;
+
+/// The networks of this process.
+pub type Networks = Vec<Box<dyn Network>>;
+
+/// Why this process has no shared memory, although the user allows it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoSharedMemory {
+    /// The transport could not be made.
+    #[error("E-INIT-005: {0}")]
+    Shm(#[from] ShmError),
+    /// The node daemon could not make the memory that its ranks share.
+    #[error(
+        "E-INIT-007: the node daemon could not make the pages that its ranks share, as mpiexec says; without them there is no shared \
+         memory, and no other transport reaches other ranks"
+    )]
+    NoPages,
+}
 
 /// The transports that this process uses.
 pub struct Transports {
@@ -33,7 +49,7 @@ pub fn make(
     settings: &Settings,
     membership: &Membership,
     bells: Option<&Arc<BellPage>>,
-) -> Result<Transports, InitError> {
+) -> Result<Transports, NoSharedMemory> {
     let networks = Networks::new();
     let mut refused = vec![];
     let shm = match shared_memory(settings, membership, bells) {
@@ -53,21 +69,20 @@ fn shared_memory(
     settings: &Settings,
     membership: &Membership,
     bells: Option<&Arc<BellPage>>,
-) -> Result<Option<Shm>, InitError> {
+) -> Result<Option<Shm>, NoSharedMemory> {
     let &Membership { node_slot: slot, node_slots: slots, .. } = membership;
     if !settings.allows("btl", "shm") || slots == 1 {
         return Ok(None);
     }
-    let bells = Arc::clone(bells.ok_or(InitError::NoSharedPages)?);
+    let bells = Arc::clone(bells.ok_or(NoSharedMemory::NoPages)?);
     let node = NodeSlot { slot, slots, bells };
     Ok(Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, settings)?))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::make;
+    use super::{NoSharedMemory, make};
     use crate::parameters::DECLARED;
-    use crate::world::InitError;
     use mend_base::parameter::Settings;
     use mend_base::{Job, Peer};
     use mend_runtime::Membership;
@@ -84,7 +99,7 @@ mod tests {
         let settings = Settings::new(DECLARED);
         let bells = Arc::new(BellPage::create(17).unwrap().0);
         assert!(make(&settings, &membership(17), Some(&bells)).is_ok_and(|made| made.shm.is_some()));
-        assert!(matches!(make(&settings, &membership(17), None), Err(InitError::NoSharedPages)));
+        assert!(matches!(make(&settings, &membership(17), None), Err(NoSharedMemory::NoPages)));
         assert!(make(&settings, &membership(1), None).is_ok_and(|made| made.shm.is_none()));
     }
 }

@@ -14,7 +14,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
-use crate::transports::{self, RefusedTransport, Transports};
+use crate::transports::{self, NoSharedMemory, RefusedTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -32,12 +32,9 @@ use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
 use mend_segment::{BellPage, Life};
-use mend_transport::{Bml, EventPending, Loopback, Network, WakeSet};
+use mend_transport::{Bml, EventPending, Loopback, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
-
-/// The networks of this process.
-pub type Networks = Vec<Box<dyn Network>>;
 
 /// The transports of this process: loopback, shared memory, and networks.
 pub type Net = Bml<Loopback, Shm>;
@@ -174,15 +171,9 @@ pub enum InitError {
     /// The memory of this process that the node shares could not be made.
     #[error("E-INIT-005: {0}")]
     Segment(#[from] mend_segment::SegmentError),
-    /// The shared-memory transport could not be made.
-    #[error("E-INIT-005: {0}")]
-    Shm(#[from] mend_btl_shm::ShmError),
-    /// The node daemon could not make the memory that its ranks share.
-    #[error(
-        "E-INIT-007: shared memory is not available, since the node daemon could not make its pages, and no other transport reaches \
-         other ranks; mpiexec says why it could not. With 'btl' set to 'self' this rank starts, and is alone"
-    )]
-    NoSharedPages,
+    /// Without shared memory this process reaches no other.
+    #[error(transparent)]
+    Transports(#[from] NoSharedMemory),
     /// The engine could not be made.
     #[error(transparent)]
     Engine(#[from] mend_mpi::EngineStartError),
