@@ -269,6 +269,9 @@ pub enum SendError {
     Unknown,
     /// The device of this process could not do it, for a reason that is not the peer's: a registration or its memory is gone.
     LocalFault,
+    /// The peer does not give this access: its key was taken back, gives another access, or the range reaches past the end of what is
+    /// exposed. Nothing was copied.
+    NoAccess,
     /// The endpoint lacks the ability.
     Unsupported,
 }

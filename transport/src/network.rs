@@ -69,8 +69,8 @@ pub trait Network {
         local: Span,
         access: RemoteAccess,
     ) -> Result<(Exposure, RemoteKey), RegisterError>;
-    /// Withdraws a key: [`Rdma::withdraw`].
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie);
+    /// Takes a key back: [`Rdma::unexpose`].
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie);
     /// Checks a key: [`Rdma::import`].
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError>;
     /// Copies to the peer: [`Rdma::put`].
@@ -193,8 +193,8 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
         Rdma::expose(self, to, local, access)
     }
 
-    fn withdraw(&mut self, exposure: Exposure, done: Cookie) {
-        Rdma::withdraw(self, exposure, done);
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        Rdma::unexpose(self, exposure, done);
     }
 
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError> {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A lint is silenced with a reason, or not at all.
+//! A lint is silenced with a reason, or not at all; generated files are exempt.
 
 use crate::source::closing;
 use crate::{Finding, Tree};
 
 pub(super) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
-    for source in tree.rust() {
+    for source in tree.rust().filter(|source| !source.is_generated()) {
         for name in ["allow(", "expect("] {
             let attributes = source.code.match_indices(name).filter(|(at, _)| {
                 let before = &source.code[..*at];
