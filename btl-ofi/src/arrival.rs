@@ -177,7 +177,10 @@ impl Ofi {
     /// Reports room after a refused send, if there is some.
     pub(crate) fn offer_room(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        if connection.refused && connection.may_send() && connection.outgoing.iter().all(|lane| lane.has_room()) {
+        if connection.refused
+            && connection.may_send()
+            && connection.outgoing.iter().all(|lane| lane.has_room())
+        {
             connection.refused = false;
             self.callbacks.push_back(Callback::Sendable(index));
         }

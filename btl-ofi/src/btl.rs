@@ -140,7 +140,9 @@ impl Btl for Ofi {
 
     fn is_flushed(&mut self) -> bool {
         self.is_flushing = true;
-        self.connections.iter().all(|connection| connection.state != State::Connected || connection.is_flushed())
+        self.connections
+            .iter()
+            .all(|connection| connection.state != State::Connected || connection.is_flushed())
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -278,10 +280,10 @@ impl Ofi {
     fn insert_paths(&mut self, entry: &CardEntry) -> Result<Vec<Option<Path>>, ConnectError> {
         let mut paths = Vec::with_capacity(self.rails.len());
         for (rail, (provider, _)) in self.rails.iter().zip(&self.entry.rails) {
-            let theirs = entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
-            let path = theirs.and_then(|(_, name)| {
-                Some(Path { address: rail.insert(name).ok()?, name: name.clone() })
-            });
+            let theirs =
+                entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
+            let path = theirs
+                .and_then(|(_, name)| Some(Path { address: rail.insert(name).ok()?, name: name.clone() }));
             paths.push(path);
         }
         if paths.iter().all(Option::is_none) {

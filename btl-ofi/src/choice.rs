@@ -89,7 +89,11 @@ pub fn candidates(library: &Arc<Library>, choice: &Choice) -> Result<Vec<Candida
 
 /// The infos of the candidates that are used.
 pub fn choose(candidates: Vec<Candidate>) -> Vec<Info> {
-    candidates.into_iter().filter(|candidate| candidate.refused.is_none()).map(|candidate| candidate.info).collect()
+    candidates
+        .into_iter()
+        .filter(|candidate| candidate.refused.is_none())
+        .map(|candidate| candidate.info)
+        .collect()
 }
 
 /// Keeps the first candidate of each provider and interface, as many as there are to be rails.
@@ -145,7 +149,7 @@ fn is_named(word: &str, name: &str) -> bool {
 /// The place of a candidate in the order: lower is better.
 fn fitness(candidate: &Candidate, choice: &Choice) -> (usize, usize, bool, bool) {
     let position = |list: &str, name: &str| {
-        let names = (!list.starts_with('^')).then_some(list).unwrap_or_default();
+        let names = if list.starts_with('^') { "" } else { list };
         names.split(',').position(|each| is_named(each.trim(), name)).unwrap_or(usize::MAX)
     };
     let provider = match position(&choice.providers, &candidate.provider) {
@@ -162,8 +166,20 @@ fn fitness(candidate: &Candidate, choice: &Choice) -> (usize, usize, bool, bool)
 
 /// Providers by fitness: devices first, then sockets by speed. The shared memory of libfabric is last: Mend's own outlives the death of a
 /// process at any instruction, and that one does not.
-const ORDER: &[&str] =
-    &["cxi", "verbs;ofi_rxm", "efa", "psm3", "opx", "tcp", "net", "tcp;ofi_rxm", "net;ofi_rxm", "udp;ofi_rxd", "sockets", "shm"];
+const ORDER: &[&str] = &[
+    "cxi",
+    "verbs;ofi_rxm",
+    "efa",
+    "psm3",
+    "opx",
+    "tcp",
+    "net",
+    "tcp;ofi_rxm",
+    "net;ofi_rxm",
+    "udp;ofi_rxd",
+    "sockets",
+    "shm",
+];
 
 /// An unknown provider comes before those over sockets.
 const UNKNOWN: usize = 5;

@@ -45,7 +45,9 @@ pub fn classify(code: Code) -> Class {
         | fi::FI_ENORX
         | fi::FI_ECRC
         | fi::FI_EOTHER => Class::Hint,
-        fi::FI_ENODEV | fi::FI_ENETDOWN | fi::FI_EOVERRUN | fi::FI_EOPBADSTATE | fi::FI_EBADF => Class::Device,
+        fi::FI_ENODEV | fi::FI_ENETDOWN | fi::FI_EOVERRUN | fi::FI_EOPBADSTATE | fi::FI_EBADF => {
+            Class::Device
+        }
         _ => Class::LocalFault,
     }
 }

@@ -145,7 +145,14 @@ const WINDOWS: [(usize, usize); 2] = [(64, 128), (32, 64)];
 
 impl Connection {
     /// A connection from the process with instance number `own` to that with `theirs`.
-    pub fn new(peer: PeerIndex, own: u64, theirs: u64, paths: Vec<Option<Path>>, limits: Limits, now: Instant) -> Self {
+    pub fn new(
+        peer: PeerIndex,
+        own: u64,
+        theirs: u64,
+        paths: Vec<Option<Path>>,
+        limits: Limits,
+        now: Instant,
+    ) -> Self {
         let rail = paths.iter().position(Option::is_some).unwrap_or(0);
         Connection {
             peer,
@@ -303,7 +310,11 @@ impl Connection {
     pub fn on_probed(&mut self, now: Instant) {
         self.probe.unanswered_since.get_or_insert(now);
         self.probe.due = now + self.probe.interval;
-        let most = if self.trouble.is_some() || self.state == State::Connecting { PROBE_INTERVAL_MAX } else { SILENCE };
+        let most = if self.trouble.is_some() || self.state == State::Connecting {
+            PROBE_INTERVAL_MAX
+        } else {
+            SILENCE
+        };
         self.probe.interval = Duration(self.probe.interval.0 * 2).min(most);
     }
 

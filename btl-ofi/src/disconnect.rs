@@ -34,7 +34,10 @@ impl Ofi {
             mailbox.pending = None;
         }
         let buffers = &mut self.buffers;
-        connection.outgoing.iter_mut().for_each(|lane: &mut Outgoing| lane.clear(|frame| buffers.release(frame.buffer)));
+        connection
+            .outgoing
+            .iter_mut()
+            .for_each(|lane: &mut Outgoing| lane.clear(|frame| buffers.release(frame.buffer)));
         self.severing.push(index);
     }
 

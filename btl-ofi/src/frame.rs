@@ -46,7 +46,9 @@ pub enum Lane {
 impl Kind {
     fn from_byte(byte: u8) -> Option<Kind> {
         use Kind::{Answer, Chunk, Control, Data, Mailbox, Piece, Probe, Remote};
-        [Data, Chunk, Piece, Control, Mailbox, Remote, Probe, Answer].into_iter().find(|kind| *kind as u8 == byte)
+        [Data, Chunk, Piece, Control, Mailbox, Remote, Probe, Answer]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
     }
 
     /// The sequence that the frame belongs to; `None`: probes and answers are in none, and may be lost.

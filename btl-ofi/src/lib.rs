@@ -54,7 +54,7 @@ mod recovery;
 mod send_buffers;
 mod transfers;
 
-pub use choice::{Candidate, Choice, NotChosen, choose, candidates};
+pub use choice::{Candidate, Choice, NotChosen, candidates, choose};
 pub use classify::{Class, classify};
 pub use ofi::{Ofi, OpenError, Options, Report, Statistics};
 pub use parameters::PARAMETERS;

@@ -138,7 +138,10 @@ pub struct Options {
 
 impl fmt::Debug for Ofi {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Ofi").field("rails", &self.rails).field("connections", &self.connections.len()).finish_non_exhaustive()
+        out.debug_struct("Ofi")
+            .field("rails", &self.rails)
+            .field("connections", &self.connections.len())
+            .finish_non_exhaustive()
     }
 }
 

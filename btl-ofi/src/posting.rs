@@ -93,8 +93,7 @@ impl Ofi {
             out[..4].copy_from_slice(&acknowledged[0].to_le_bytes());
             out[4..].copy_from_slice(&acknowledged[1].to_le_bytes());
         }
-        let operation =
-            Operation::Frame { connection: index, epoch: connection.epoch, buffer: frame.buffer };
+        let operation = Operation::Frame { connection: index, epoch: connection.epoch, buffer: frame.buffer };
         let what = (frame.buffer, frame.bytes as usize);
         self.rails[rail].send(&mut self.buffers, rail, what, address, operation)?;
         let acknowledged = connection.acknowledged();
@@ -222,9 +221,11 @@ impl Ofi {
                 None => return,
                 Some(Job::Message(message)) => {
                     let bytes = message.bytes();
-                    self.add_job_frame(index, Lane::Control, Kind::Remote, &[], MESSAGE_BYTES, |mut out| out.put(&bytes))
-                        .is_some()
-                        .then_some(true)
+                    self.add_job_frame(index, Lane::Control, Kind::Remote, &[], MESSAGE_BYTES, |mut out| {
+                        out.put(&bytes)
+                    })
+                    .is_some()
+                    .then_some(true)
                 }
                 Some(Job::Pieces { .. }) => self.add_piece(index),
             };
@@ -242,7 +243,8 @@ impl Ofi {
     /// Adds the next piece of the first job. Returns whether it was the last one; `None`: there is no room.
     fn add_piece(&mut self, index: u32) -> Option<bool> {
         let piece_bytes = self.connections[index as usize].limits.message_bytes_max as usize;
-        let Some(Job::Pieces { transfer, exposure, offset, memory, sent, put }) = self.transfers.job(index) else {
+        let Some(Job::Pieces { transfer, exposure, offset, memory, sent, put }) = self.transfers.job(index)
+        else {
             return None;
         };
         let (from, source) = (*sent, memory.share());

@@ -9,7 +9,9 @@ use crate::operations::{Operation, Operations, TOKENS};
 use crate::receive_buffers::ReceiveBuffers;
 use crate::send_buffers::{BufferKey, SendBuffers};
 use core::ffi::c_void;
-use mend_ffi_ofi::{Address, Code, Completion, Device, Endpoint, ErrorCompletion, Info, Options, ReadError, Target};
+use mend_ffi_ofi::{
+    Address, Code, Completion, Device, Endpoint, ErrorCompletion, Info, Options, ReadError, Target,
+};
 
 /// A rail.
 #[derive(Debug)]
@@ -225,7 +227,11 @@ impl Rail {
     /// The frame that a completion of a receive buffer reported.
     pub fn frame(&self, completion: &Completion) -> Option<&[u8]> {
         let token = completion.token?;
-        if completion.is_message() { self.receive.frame(token, completion.address, completion.bytes) } else { None }
+        if completion.is_message() {
+            self.receive.frame(token, completion.address, completion.bytes)
+        } else {
+            None
+        }
     }
 
     /// A receive buffer failed and was not given back: the provider may still have it. Without buffers nothing arrives any more.

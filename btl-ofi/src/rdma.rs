@@ -16,7 +16,8 @@ impl Rdma for Ofi {
     }
 
     fn unregister(&mut self, region: Region, done: Cookie) {
-        let result = if self.transfers.regions.unregister(region) { Ok(()) } else { Err(SendError::LocalFault) };
+        let result =
+            if self.transfers.regions.unregister(region) { Ok(()) } else { Err(SendError::LocalFault) };
         self.transfers.ended.push_back((done, result));
     }
 

@@ -44,7 +44,9 @@ impl ReceiveBuffers {
             let buffer = &self.buffers[number as usize];
             // SAFETY: the buffer lives until the endpoint is closed (the order of fields of `Rail`). Nobody accesses it before a
             // completion reports a frame. It was given back, so no operation has its token.
-            unsafe { endpoint.receive(buffer.at(0), buffer.len(), buffer.descriptor(OWN_RAIL), true, number) }?;
+            unsafe {
+                endpoint.receive(buffer.at(0), buffer.len(), buffer.descriptor(OWN_RAIL), true, number)
+            }?;
             self.returned.pop();
         }
         Ok(())

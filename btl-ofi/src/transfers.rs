@@ -13,9 +13,7 @@
 //! Frames arrive once, whatever happens to the connection, so an emulated put or atomic operation happens once.
 
 use mend_base::{Key, Reader, Slab, Writer};
-use mend_transport::{
-    AccessKind, Atomic, Cookie, Exposure, Regions, Remote, SendError, Span, UserMemory,
-};
+use mend_transport::{AccessKind, Atomic, Cookie, Exposure, Regions, Remote, SendError, Span, UserMemory};
 use std::collections::VecDeque;
 
 /// A transfer that this process began.
@@ -347,7 +345,9 @@ impl Transfers {
 
     /// The keys of the transfers of a connection that the device has.
     pub fn posted(&self, connection: u32) -> bool {
-        self.entries.iter().any(|(_, transfer)| transfer.connection == connection && transfer.posted.is_some())
+        self.entries
+            .iter()
+            .any(|(_, transfer)| transfer.connection == connection && transfer.posted.is_some())
     }
 
     /// Ends all transfers of a connection, none of which the device has any more.
@@ -477,7 +477,8 @@ impl Transfers {
             return Ok(());
         }
         let transfer = self.entries.get_mut(key(header.transfer));
-        let transfer = transfer.filter(|transfer| transfer.connection == connection && transfer.what == What::Get);
+        let transfer =
+            transfer.filter(|transfer| transfer.connection == connection && transfer.what == What::Get);
         let transfer = transfer.ok_or(Garbage)?;
         let left = transfer.local.len() as u64 - transfer.arrived;
         if payload.len() as u64 > left || header.offset != transfer.arrived {
@@ -500,4 +501,3 @@ impl Transfers {
         }
     }
 }
-
