@@ -6,12 +6,16 @@ use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{Kind, Lane};
 use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
+use crate::rail::Rail;
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
 use mend_ffi_ofi::Code;
 use mend_transport::{
     Ability, AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError,
     Sink, Stream, TransportId, WakeSet,
 };
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+use std::os::fd::RawFd;
 
 impl Btl for Ofi {
     type Endpoint = u32;
@@ -107,7 +111,7 @@ impl Btl for Ofi {
             return false;
         }
         let tag = connection.tag_from;
-        let is_of = |rail: &crate::rail::Rail| {
+        let is_of = |rail: &Rail| {
             let frames = rail.unhandled().iter().filter_map(|completion| rail.frame(completion));
             frames.into_iter().any(|frame| crate::frame::FrameHeader::tag_of(frame) == Some(tag))
         };
@@ -117,13 +121,13 @@ impl Btl for Ofi {
     // Hot: per call of progress.
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         self.now = self.now.max(now);
-        self.rails.iter_mut().for_each(crate::rail::Rail::post_receives);
+        self.rails.iter_mut().for_each(Rail::post_receives);
         let mut events = self.deliver_callbacks(budget, sink);
         events += self.deliver_held(budget - events, sink);
         let (delivered, mut any) = self.take_events(budget - events, sink);
         events += delivered;
         if budget == 0 {
-            self.rails.iter_mut().for_each(crate::rail::Rail::look);
+            self.rails.iter_mut().for_each(Rail::look);
         }
         any |= events == budget;
         self.run_timers();
@@ -153,6 +157,8 @@ impl Btl for Ofi {
         if is_pending {
             return Err(EventPending);
         }
+        // Without a descriptor nothing tells of what has come since the last look.
+        self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
         self.arm_descriptors(wake)?;
         // What could not be posted is tried again, and a broken way is probed, by progress alone.
         let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
@@ -176,6 +182,7 @@ impl Btl for Ofi {
                 Err(_) => wake.must_poll = true,
             }
             match rail.device().descriptor() {
+                Some(descriptor) if is_readable(descriptor) => return Err(EventPending),
                 Some(descriptor) => wake.descriptors.push(descriptor),
                 None => wake.must_poll = true,
             }
@@ -313,6 +320,15 @@ impl Ofi {
     pub(crate) fn gets_natively(&self) -> bool {
         self.entry.rails.iter().all(|(provider, _)| provider != "shm")
     }
+}
+
+/// Whether the device has something to do now: `try_wait` of some providers does not look into their sockets.
+fn is_readable(descriptor: RawFd) -> bool {
+    // SAFETY: the descriptor belongs to an open device, which the caller has.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
 }
 
 fn read_card(card: &Card) -> Result<CardEntry, ConnectError> {

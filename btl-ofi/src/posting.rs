@@ -338,7 +338,7 @@ impl Ofi {
                 transfer.failures += 1;
                 let is_over = transfer.failures > TRIES;
                 if is_over {
-                    self.report(Class::LocalFault, rail, operation, Some(index), codes);
+                    self.report(class, rail, operation, Some(index), codes);
                     self.end_transfer(key, Err(SendError::NoAccess));
                 } else {
                     self.transfers.to_post.push_back(key);

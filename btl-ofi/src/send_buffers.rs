@@ -125,11 +125,6 @@ impl SendBuffers {
         class.blocks[number / BUFFERS_PER_BLOCK].descriptor(rail)
     }
 
-    /// How many buffers are held.
-    #[cfg(test)]
-    pub fn held(&self) -> usize {
-        self.classes.iter().map(|class| class.holders.len() - class.free.len()).sum()
-    }
 }
 
 impl Class {
