@@ -119,6 +119,8 @@ pub struct Trouble {
     pub(crate) since: Instant,
     /// The last probe before it.
     pub(crate) probe_before: u32,
+    /// Probes since it began.
+    pub(crate) probes: u32,
 }
 
 /// Whether an answer without a probe is to be sent.
@@ -243,7 +245,7 @@ impl Connection {
         if self.trouble.is_some() {
             return false;
         }
-        self.trouble = Some(Trouble { since: now, probe_before: self.probe.number });
+        self.trouble = Some(Trouble { since: now, probe_before: self.probe.number, probes: 0 });
         self.probe.interval = PROBE_INTERVAL_MIN;
         self.probe.due = now;
         true

@@ -2,7 +2,7 @@
 //! What goes out: frames, probes, answers, transfers.
 
 use crate::classify::{Class, classify};
-use crate::connection::{Acknowledge, State};
+use crate::connection::{Acknowledge, Path, State};
 use crate::exposures::device_key;
 use crate::frame::{FLAG_GAP, FrameHeader, HEADER_BYTES, Kind, Lane};
 use crate::lane::Frame;
@@ -166,6 +166,7 @@ impl Ofi {
     pub(crate) fn send_probe(&mut self, index: u32) {
         let now = self.now;
         self.choose_rail(index);
+        self.renew_path(index);
         let connection = &mut self.connections[index as usize];
         connection.probe.number = connection.probe.number.wrapping_add(1).max(1);
         connection.probe.posted_to = [0, 1].map(|lane: usize| connection.outgoing[lane].posted_to());
@@ -212,6 +213,24 @@ impl Ofi {
         if let Some(rail) = next.into_iter().find(|&rail| connection.paths[rail].is_some()) {
             connection.rail = rail;
         }
+    }
+
+    /// While the way is broken, the address of the peer is removed and added again from time to time, because a provider may go on with a
+    /// connection that is dead without noticing. The two ends do that in different probes, since one may refuse what crosses its own attempt.
+    fn renew_path(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
+        let Some(trouble) = &mut connection.trouble else { return };
+        trouble.probes += 1;
+        if trouble.probes % 4 != turn % 4 {
+            return;
+        }
+        let rail = connection.rail;
+        let Some(path) = connection.paths[rail].take() else { return };
+        self.rails[rail].remove(path.address);
+        let address = self.rails[rail].insert(&path.name);
+        // Without an address the peer is not reached on this rail any more; it may say its address again.
+        self.connections[index as usize].paths[rail] = address.ok().map(|address| Path { address, ..path });
     }
 
     /// Adds frames for transfers that are emulated, as long as the lanes have room.

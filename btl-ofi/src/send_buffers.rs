@@ -124,7 +124,6 @@ impl SendBuffers {
         let (class, number) = self.class(key);
         class.blocks[number / BUFFERS_PER_BLOCK].descriptor(rail)
     }
-
 }
 
 impl Class {

@@ -8,10 +8,11 @@ use core::marker::PhantomData;
 use mend_base::{Duration, Instant};
 use mend_btl_ofi::{Choice, Class, Ofi, Options, candidates, choose};
 use mend_ffi_ofi::Ofi as Library;
-use mend_transport::Btl;
 use mend_transport::conformance::Fixture;
+use mend_transport::{Btl, Card, TransportId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::BorrowedFd;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +27,8 @@ trait Provider: 'static {
 
 /// BTLs over a provider.
 struct Fabric<P> {
-    library: Arc<Library>,
+    /// Where each process listens, if it has sockets.
+    ports: Vec<u16>,
     _provider: PhantomData<P>,
     started: std::time::Instant,
 }
@@ -76,8 +78,9 @@ impl<P: Provider> Fixture for Fabric<P> {
 
     fn start(count: usize) -> (Self, Vec<Ofi>) {
         let library = library::<P>().expect("it was there before");
-        let btls = (0..count).map(|_| open::<P>(&library)).collect();
-        (Fabric { library, _provider: PhantomData, started: std::time::Instant::now() }, btls)
+        let btls: Vec<Ofi> = (0..count).map(|_| open::<P>(&library)).collect();
+        let ports = btls.iter().map(port).collect();
+        (Fabric { ports, _provider: PhantomData, started: std::time::Instant::now() }, btls)
     }
 
     fn abandon(&mut self, _index: usize, btl: Ofi) {
@@ -97,9 +100,9 @@ impl<P: Provider> Fixture for Fabric<P> {
         std::thread::yield_now();
     }
 
-    fn break_connection(&mut self, btl: &mut Ofi, endpoint: u32, _from: usize, _to: usize) -> bool {
-        let _ = (&self.library, btl.limits(endpoint));
-        P::HAS_SOCKETS && reset_connections()
+    fn break_connection(&mut self, btl: &mut Ofi, endpoint: u32, from: usize, to: usize) -> bool {
+        let _ = btl.limits(endpoint);
+        P::HAS_SOCKETS && reset_connections(self.ports[from], self.ports[to])
     }
 
     fn is_readable(&mut self, descriptors: &[i32]) -> bool {
@@ -113,23 +116,21 @@ impl<P: Provider> Fixture for Fabric<P> {
     }
 }
 
-/// Resets every TCP connection of this process, at one end of it.
-fn reset_connections() -> bool {
-    let mut any = false;
-    let Ok(descriptors) = std::fs::read_dir("/proc/self/fd") else { return false };
-    let numbers: Vec<i32> =
-        descriptors.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    for number in numbers {
-        // SAFETY: the descriptor may be closed meanwhile by another test's thread: then the calls below fail, or concern a socket of that
-        // test, which nextest runs in a process of its own.
-        let socket = unsafe { BorrowedFd::borrow_raw(number) };
-        let is_tcp = rustix::net::sockopt::socket_protocol(socket)
-            .is_ok_and(|protocol| protocol == Some(rustix::net::ipproto::TCP));
-        if is_tcp && rustix::net::getpeername(socket).is_ok() {
-            any |= rustix::net::connect_unspec(socket).is_ok();
-        }
-    }
-    any
+/// Resets the TCP connections between two processes, which listen at these ports, at the end of the first. `false`: the kernel or the
+/// privileges of this process do not allow it.
+fn reset_connections(from: u16, to: u16) -> bool {
+    let filter = format!("( dport = :{to} or sport = :{from} )");
+    let destroyed = Command::new("ss").args(["-HK", "state", "established", &filter]).output();
+    destroyed.is_ok_and(|output| output.status.success())
+}
+
+/// The port at the end of the entry of a BTL with one rail over sockets.
+fn port(btl: &Ofi) -> u16 {
+    let mut card = Card::default();
+    btl.advertise(&mut card);
+    let entry = card.entry(TransportId::OFI).expect("every BTL advertises itself");
+    // The last 16 bytes are a sockaddr_in: family, port, address.
+    entry.len().checked_sub(14).map_or(0, |at| u16::from_be_bytes([entry[at], entry[at + 1]]))
 }
 
 macro_rules! provider {
