@@ -334,7 +334,9 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         }
         match cause {
-            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
+            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory | Cause::Unreachable => {
+                layers.runtime.refuse(peer, cause);
+            }
             Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::NoEvidence if suspected => {
                 mend_base::reach!("mpi.peer_reports: evidence again");
             }

@@ -536,7 +536,7 @@ fn read_cause(from: &mut Reader<'_>) -> Option<Cause> {
 }
 
 /// Causes by their number on the wire.
-const CAUSES: [Cause; 8] = [
+const CAUSES: [Cause; 9] = [
     Cause::Exited,
     Cause::LinkDown,
     Cause::Silent,
@@ -545,6 +545,7 @@ const CAUSES: [Cause; 8] = [
     Cause::LayoutDiffers,
     Cause::NoMemory,
     Cause::NoEvidence,
+    Cause::Unreachable,
 ];
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ impl TransportId {
     pub const SELF: TransportId = TransportId(1);
     /// Shared memory of one node.
     pub const SHM: TransportId = TransportId(2);
+    /// libfabric.
+    pub const OFI: TransportId = TransportId(3);
 }
 
 impl Card {

@@ -72,6 +72,11 @@ pub trait Fixture: Sized {
     /// So many rounds without a callback mean that everything has arrived that was sent.
     const QUIET_ROUNDS: usize = 64;
 
+    /// Why no BTL can be made here, such as a library that is not installed: then each test counts as skipped.
+    fn unavailable() -> Option<String> {
+        None
+    }
+
     /// Makes `count` BTLs that can connect to each other; one BTL, if [`ALONE`](Fixture::ALONE).
     fn start(count: usize) -> (Self, Vec<Self::Btl>);
 
@@ -120,6 +125,14 @@ pub trait Fixture: Sized {
     fn was_woken(&mut self, index: usize) -> Option<bool> {
         let _ = index;
         None
+    }
+}
+
+/// Runs a requirement, unless no BTL can be made here.
+pub fn run<F: Fixture>(name: &str, requirement: fn()) {
+    match F::unavailable() {
+        Some(why) => skip(name, &why),
+        None => requirement(),
     }
 }
 
@@ -206,7 +219,8 @@ macro_rules! conformance {
         $(
             #[test]
             fn $requirement() {
-                $crate::conformance::$part::$requirement::<$fixture>();
+                let requirement = $crate::conformance::$part::$requirement::<$fixture>;
+                $crate::conformance::run::<$fixture>(stringify!($requirement), requirement);
             }
         )*
     };
