@@ -185,6 +185,7 @@ macro_rules! conformance {
             sleep: a_message_after_arm_wakes_and_is_delivered;
             sleep: sendable_after_arm_wakes_and_is_reported;
             sleep: a_descriptor_becomes_readable_when_a_message_comes;
+            sleep: a_process_that_is_armed_goes_on_and_can_be_armed_again;
             registration: a_region_is_got_and_put_whole_and_in_part;
             registration: many_regions_are_used_at_once;
             registration: a_range_past_the_end_is_refused;

@@ -64,7 +64,7 @@ pub fn make(
     Ok(Transports { own, shm, networks, refused })
 }
 
-/// `None`: not allowed, or not needed because no other process can be on this node.
+/// `None`: not allowed, or not needed because there is no other process.
 fn shared_memory(
     settings: &Settings,
     membership: &Membership,
@@ -74,7 +74,11 @@ fn shared_memory(
     if !settings.allows("btl", "shm") || slots == 1 {
         return Ok(None);
     }
-    let bells = Arc::clone(bells.ok_or(NoSharedMemory::NoPages)?);
+    let bells = match bells {
+        Some(bells) => Arc::clone(bells),
+        None if membership.size == 1 => return Ok(None),
+        None => return Err(NoSharedMemory::NoPages),
+    };
     let node = NodeSlot { slot, slots, bells };
     Ok(Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, settings)?))
 }
@@ -89,17 +93,19 @@ mod tests {
     use mend_segment::BellPage;
     use std::sync::Arc;
 
-    fn membership(node_slots: u32) -> Membership {
+    fn membership(size: u32, node_slots: u32) -> Membership {
         let peer = Peer::new(Job(1), 0);
-        Membership { peer, size: 1, node_slot: 0, node_slots, local_ranks: 1, fault_tolerant: true }
+        Membership { peer, size, node_slot: 0, node_slots, local_ranks: size, fault_tolerant: true }
     }
 
     #[test]
     fn without_a_bell_page_shared_memory_is_refused_where_it_is_needed() {
         let settings = Settings::new(DECLARED);
         let bells = Arc::new(BellPage::create(17).unwrap().0);
-        assert!(make(&settings, &membership(17), Some(&bells)).is_ok_and(|made| made.shm.is_some()));
-        assert!(matches!(make(&settings, &membership(17), None), Err(NoSharedMemory::NoPages)));
-        assert!(make(&settings, &membership(1), None).is_ok_and(|made| made.shm.is_none()));
+        assert!(make(&settings, &membership(2, 17), Some(&bells)).is_ok_and(|made| made.shm.is_some()));
+        assert!(matches!(make(&settings, &membership(2, 17), None), Err(NoSharedMemory::NoPages)));
+        for alone in [membership(1, 17), membership(1, 1)] {
+            assert!(make(&settings, &alone, None).is_ok_and(|made| made.shm.is_none()));
+        }
     }
 }

@@ -160,6 +160,9 @@ const PROGRESS_PER_SERVICE: u32 = 64;
 /// Successive calls without an event after which nothing is left to do: every fourth call answers bells.
 const EMPTY_PROGRESS_PER_SERVICE: u32 = 8;
 
+/// Attempts to arm descriptors in one turn of the helper thread.
+const ARMS_PER_SERVICE: u32 = 4;
+
 /// Yields between two calls of progress, if the rings that are waited for stay empty. Progress reads a cache line of every peer, and on a
 /// shared processor none of them is in the nearest cache any more.
 const YIELDS_PER_PROGRESS: u32 = 4;
@@ -299,10 +302,15 @@ pub fn watch_as_helper<C: Progress>(guarded: &mut Guarded<C>, waiting: &WaitStat
         // The node daemon does not call the helper thread: its notices are found by a check alone.
         guarded.check();
     }
-    let Some(events) = serve(guarded) else { return Watched::InMpi };
+    let Some(mut events) = serve(guarded) else { return Watched::InMpi };
     let Guarded { engine, sleep_set: SleepSet { wake, .. }, .. } = guarded;
-    wake.clear();
-    let is_armed = engine.arm_descriptors(wake).is_ok();
+    let is_armed = (0..ARMS_PER_SERVICE).any(|_| {
+        wake.clear();
+        let is_armed = engine.arm_descriptors(wake).is_ok();
+        // A device may have something that makes no event, and is not armed before progress has consumed it.
+        events |= !is_armed && engine.progress(clock::now()) > 0;
+        is_armed
+    });
     if !is_shared {
         wake.descriptors.extend(engine.notice_descriptor());
     }
