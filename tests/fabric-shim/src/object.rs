@@ -222,7 +222,8 @@ fn note_failed_close<T: Object>(ours: &Ours<T>) {
 unsafe extern "C" fn bind<T: Object>(fid: *mut fi::fid, other: *mut fi::fid, flags: u64) -> c_int {
     // SAFETY: a function of our tables gets our objects.
     let ours = unsafe { ours::<T>(fid.cast()) };
-    if let Some(code) = faults::refusal(Site::Bind) {
+    let injected = faults::at_call(Site::Bind, None);
+    if let Some(Injected::Return(code)) = injected {
         return -code.0;
     }
     let real: *mut fi::fid = ours.real.cast();
@@ -234,7 +235,10 @@ unsafe extern "C" fn bind<T: Object>(fid: *mut fi::fid, other: *mut fi::fid, fla
     if result == 0 {
         T::on_bound(ours, other, flags);
     }
-    result
+    match injected {
+        Some(Injected::Made(code)) => -code.0,
+        _ => result,
+    }
 }
 
 unsafe extern "C" fn control<T: Object>(fid: *mut fi::fid, command: c_int, argument: *mut c_void) -> c_int {

@@ -88,7 +88,7 @@ impl Fault {
         match self {
             Fault::Error(_) | Fault::Crash | Fault::Hang => true,
             Fault::Completion(_) => site.starts_operation(),
-            Fault::Made(_) => site == Site::Close,
+            Fault::Made(_) => matches!(site, Site::Bind | Site::Close),
             Fault::Drop => matches!(site, Site::Send | Site::Inject | Site::Write),
             Fault::Break { .. } => site.sends(),
             Fault::Delay { .. } | Fault::Reorder => site.starts_operation() && site != Site::Inject,
