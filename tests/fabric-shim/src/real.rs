@@ -2,9 +2,12 @@
 //! The real library: which one is opened, and its global functions.
 
 use crate::bindings as fi;
+use crate::exports;
 use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr;
 use core::ptr::NonNull;
 use mend_ffi_dl::Library;
+use std::ffi::CString;
 use std::sync::OnceLock;
 
 /// The environment variable that names the real library.
@@ -53,7 +56,15 @@ pub(crate) fn library() -> Option<&'static Real> {
 
 fn open() -> Result<Real, String> {
     let name = std::env::var(VARIABLE).unwrap_or_else(|_| DEFAULT.to_owned());
-    let library = Library::open(&name).map_err(|error| error.to_string())?;
+    let library = if stands_before_all() {
+        if is_loaded(&name) {
+            return Err(format!("{name} is loaded, and would call the shim: {LINKED}"));
+        }
+        Library::open_apart(&name)
+    } else {
+        Library::open(&name)
+    };
+    let library = library.map_err(|error| error.to_string())?;
     let symbol = |function: &CStr, version: &CStr| {
         let (function_name, version_name) = (function.to_string_lossy(), version.to_string_lossy());
         let missing = || format!("{name} has no {function_name} of version {version_name}");
@@ -67,6 +78,10 @@ fn open() -> Result<Real, String> {
             unsafe { core::mem::transmute::<NonNull<c_void>, $type>(symbol) }
         }};
     }
+    let ours: *const c_void = exports::mend_fabric_shim_getinfo as *const c_void;
+    if library.symbol(c"fi_getinfo", c"FABRIC_1.3").is_some_and(|found| ptr::eq(found.as_ptr(), ours)) {
+        return Err(format!("{name} is the shim itself: {LINKED}"));
+    }
     Ok(Real {
         getinfo: function!(GetInfo, c"fi_getinfo", c"FABRIC_1.3"),
         freeinfo: function!(FreeInfo, c"fi_freeinfo", c"FABRIC_1.3"),
@@ -79,4 +94,24 @@ fn open() -> Result<Real, String> {
         getparams: function!(GetParams, c"fi_getparams", c"FABRIC_1.0"),
         freeparams: function!(FreeParams, c"fi_freeparams", c"FABRIC_1.0"),
     })
+}
+
+/// What a user does whose program is linked to libfabric.
+const LINKED: &str = "name the real library by its path in MEND_FABRIC_SHIM_LIBRARY, and give the shim its place, not LD_PRELOAD";
+
+/// Whether calls of `fi_getinfo` find the shim first, those of the real library to itself among them: the program is linked to it.
+fn stands_before_all() -> bool {
+    // SAFETY: null names the program with all that it is linked to. Not RTLD_DEFAULT, which would find what is in the shim itself.
+    let program = unsafe { libc::dlopen(ptr::null(), libc::RTLD_LAZY) };
+    // SAFETY: an open handle and a C string.
+    let found = unsafe { libc::dlsym(program, c"fi_getinfo".as_ptr()) };
+    ptr::eq(found, exports::mend_fabric_shim_getinfo as *const c_void)
+}
+
+fn is_loaded(name: &str) -> bool {
+    let Ok(path) = CString::new(name) else { return false };
+    // SAFETY: a C string; nothing is loaded.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+    // The handle is kept: the library stays loaded.
+    !handle.is_null()
 }

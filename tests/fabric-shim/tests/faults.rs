@@ -3,9 +3,8 @@
 
 use mend_fabric_shim::{Shim, Site};
 use mend_ffi_ofi::{Code, Completion, Hints, Ofi, ReadError};
-use pair::Pair;
+use pair::{Pair, child};
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Output};
 
 #[path = "rig/pair.rs"]
 mod pair;
@@ -146,17 +145,6 @@ fn completions_of_a_closed_endpoint_are_gone() {
     rig.assert_all_closed();
 }
 
-/// Runs a test of this program again as a process of its own, with these variables.
-fn child(test: &str, variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", test, "--nocapture"]).env(CHILD, "1").envs(variables.iter().copied());
-    // A library that libfabric loads (libinfinipath) installs handlers for fatal signals, which write a file and exit, unless this is set.
-    command.env("IPATH_NO_BACKTRACE", "1");
-    command.output().unwrap()
-}
-
-const CHILD: &str = "MEND_TEST_FABRIC_SHIM_CHILD";
-
 /// What the child does: it asks for providers twice.
 fn asks_twice() -> [Result<(), Code>; 2] {
     let ofi = Ofi::open(&Shim::path().to_string_lossy()).unwrap();
@@ -165,7 +153,7 @@ fn asks_twice() -> [Result<(), Code>; 2] {
 
 #[test]
 fn a_crash_ends_the_process_as_a_provider_would() {
-    if std::env::var_os(CHILD).is_some() {
+    if pair::is_child() {
         let _ = asks_twice();
         return;
     }
@@ -177,7 +165,7 @@ fn a_crash_ends_the_process_as_a_provider_would() {
 
 #[test]
 fn a_call_that_hangs_does_not_return_and_holds_up_no_other() {
-    if std::env::var_os(CHILD).is_some() {
+    if pair::is_child() {
         // The thread ends with this process.
         let caller = std::thread::spawn(asks_twice);
         let shim = Shim::open().unwrap();
@@ -196,7 +184,7 @@ fn a_call_that_hangs_does_not_return_and_holds_up_no_other() {
 
 #[test]
 fn rules_of_the_environment_apply_and_the_report_is_printed_at_exit() {
-    if std::env::var_os(CHILD).is_some() {
+    if pair::is_child() {
         assert_eq!(asks_twice(), [Ok(()), Err(Code(5))]);
         return;
     }
@@ -211,7 +199,7 @@ fn rules_of_the_environment_apply_and_the_report_is_printed_at_exit() {
 
 #[test]
 fn misspelled_rules_of_the_environment_are_said_and_nothing_is_opened() {
-    if std::env::var_os(CHILD).is_some() {
+    if pair::is_child() {
         assert_eq!(asks_twice(), [Err(Code::INVALID); 2]);
         return;
     }

@@ -36,6 +36,22 @@ fn messages_and_remote_memory_pass_through() {
     }
 }
 
+/// A provider calls functions of libfabric, too, which must not find those of the shim.
+#[test]
+fn a_program_that_is_linked_to_the_shim_is_served() {
+    let test = "a_program_that_is_linked_to_the_shim_is_served";
+    let Some(rig) = pair::rig(test) else { return };
+    if pair::is_child() {
+        let mut pair = rig.pair(rig.providers()[0]);
+        pair.exchange(b"through a provider on a provider");
+        drop(pair);
+        rig.assert_all_closed();
+        return;
+    }
+    let output = pair::child(test, &[("LD_PRELOAD", &Shim::path().to_string_lossy())]);
+    assert!(output.status.success(), "{output:?}");
+}
+
 #[test]
 fn the_symbols_have_the_versions_of_libfabric() {
     let library = Library::open(&Shim::path().to_string_lossy()).unwrap();
