@@ -4,7 +4,7 @@
 
 use crate::bindings as fi;
 use crate::faults;
-use crate::object::{NO_FUNCTION, Object, fid_ops, forward, function, ours, table};
+use crate::object::{NO_FUNCTION, Object, fid_ops, forward, function, ours, refuse, table};
 use crate::open::Kind;
 use crate::site::Site;
 use core::ffi::{c_char, c_int, c_void};
@@ -67,8 +67,10 @@ static OPS: fi::fi_ops_av = fi::fi_ops_av {
     remove: Some(remove),
     lookup: Some(lookup),
     straddr: Some(straddr),
-    av_set: None,
+    av_set: Some(av_set),
 };
+
+refuse!(av_set, (*mut fi::fid_av, *mut fi::fi_av_set_attr, *mut *mut fi::fid_av_set, *mut c_void));
 
 forward!(lookup, fi::fid_av, ops: fi::fi_ops_av, lookup,
     (address: u64, out: *mut c_void, bytes: *mut usize) -> c_int, NO_FUNCTION);

@@ -6,7 +6,7 @@ use crate::bindings as fi;
 use crate::endpoint;
 use crate::faults;
 use crate::object::{
-    NO_FUNCTION, Object, Ours, fid_ops, forward, function, ours, replace, table, table_if, wrap,
+    NO_FUNCTION, Object, Ours, fid_ops, forward, function, ours, refuse, replace, table, table_if, wrap,
 };
 use crate::open::Kind;
 use crate::queue;
@@ -37,13 +37,13 @@ static OPS: fi::fi_ops_domain = fi::fi_ops_domain {
     av_open: Some(av_open),
     cq_open: Some(cq_open),
     endpoint: Some(endpoint),
-    scalable_ep: None,
+    scalable_ep: Some(scalable_ep),
     cntr_open: Some(cntr_open),
-    poll_open: None,
-    stx_ctx: None,
-    srx_ctx: None,
+    poll_open: Some(poll_open),
+    stx_ctx: Some(stx_ctx),
+    srx_ctx: Some(srx_ctx),
     query_atomic: Some(query_atomic),
-    query_collective: None,
+    query_collective: Some(query_collective),
     endpoint2: Some(endpoint2),
 };
 
@@ -53,6 +53,12 @@ static REGISTRATION_OPS: fi::fi_ops_mr = fi::fi_ops_mr {
     regv: Some(regv),
     regattr: Some(regattr),
 };
+
+refuse!(scalable_ep, (*mut fi::fid_domain, *mut fi::fi_info, *mut *mut fi::fid_ep, *mut c_void));
+refuse!(poll_open, (*mut fi::fid_domain, *mut fi::fi_poll_attr, *mut *mut fi::fid_poll));
+refuse!(stx_ctx, (*mut fi::fid_domain, *mut fi::fi_tx_attr, *mut *mut fi::fid_stx, *mut c_void));
+refuse!(srx_ctx, (*mut fi::fid_domain, *mut fi::fi_rx_attr, *mut *mut fi::fid_ep, *mut c_void));
+refuse!(query_collective, (*mut fi::fid_domain, fi::fi_collective_op, *mut fi::fi_collective_attr, u64));
 
 // Counters are the real ones: their functions take no object of ours. They do not count what is injected.
 forward!(cntr_open, fi::fid_domain, ops: fi::fi_ops_domain, cntr_open,

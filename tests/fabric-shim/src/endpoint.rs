@@ -7,7 +7,7 @@ use crate::bindings as fi;
 use crate::faults::{self, Injected};
 use crate::messages;
 use crate::object::{
-    NO_FUNCTION, Object, Ours, as_ours, fid_ops, forward, function, ours, table, table_if, wrap,
+    NO_FUNCTION, Object, Ours, as_ours, fid_ops, forward, function, ours, refuse, table, table_if, wrap,
 };
 use crate::open::Kind;
 use crate::queue::Queue;
@@ -216,8 +216,8 @@ static OPS: fi::fi_ops_ep = fi::fi_ops_ep {
     cancel: Some(cancel),
     getopt: Some(getopt),
     setopt: Some(setopt),
-    tx_ctx: None,
-    rx_ctx: None,
+    tx_ctx: Some(tx_ctx),
+    rx_ctx: Some(rx_ctx),
     rx_size_left: Some(rx_size_left),
     tx_size_left: Some(tx_size_left),
 };
@@ -229,12 +229,18 @@ static CONNECTION_OPS: fi::fi_ops_cm = fi::fi_ops_cm {
     getname: Some(getname),
     getpeer: Some(getpeer),
     connect: Some(connect),
-    listen: None,
+    listen: Some(listen),
     accept: Some(accept),
-    reject: None,
+    reject: Some(reject),
     shutdown: Some(shutdown),
-    join: None,
+    join: Some(join),
 };
+
+refuse!(tx_ctx, (*mut fi::fid_ep, c_int, *mut fi::fi_tx_attr, *mut *mut fi::fid_ep, *mut c_void));
+refuse!(rx_ctx, (*mut fi::fid_ep, c_int, *mut fi::fi_rx_attr, *mut *mut fi::fid_ep, *mut c_void));
+refuse!(listen, (*mut fi::fid_pep));
+refuse!(reject, (*mut fi::fid_pep, fi::fid_t, *const c_void, usize));
+refuse!(join, (*mut fi::fid_ep, *const c_void, u64, *mut *mut fi::fid_mc, *mut c_void));
 
 forward!(rx_size_left, fi::fid_ep, ops: fi::fi_ops_ep, rx_size_left, () -> isize, NO_FUNCTION as isize);
 forward!(tx_size_left, fi::fid_ep, ops: fi::fi_ops_ep, tx_size_left, () -> isize, NO_FUNCTION as isize);

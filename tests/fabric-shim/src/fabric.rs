@@ -3,7 +3,9 @@
 
 use crate::bindings as fi;
 use crate::faults;
-use crate::object::{NO_FUNCTION, Object, fid_ops, forward, function, ours, real_of, replace, table, wrap};
+use crate::object::{
+    NO_FUNCTION, Object, fid_ops, forward, function, ours, real_of, refuse, replace, table, wrap,
+};
 use crate::open::Kind;
 use crate::queue;
 use crate::site::Site;
@@ -28,12 +30,15 @@ impl Object for fi::fid_fabric {
 static OPS: fi::fi_ops_fabric = fi::fi_ops_fabric {
     size: size_of::<fi::fi_ops_fabric>(),
     domain: Some(open_domain),
-    passive_ep: None,
+    passive_ep: Some(passive_ep),
     eq_open: Some(eq_open),
-    wait_open: None,
+    wait_open: Some(wait_open),
     trywait: Some(trywait),
     domain2: Some(open_domain2),
 };
+
+refuse!(passive_ep, (*mut fi::fid_fabric, *mut fi::fi_info, *mut *mut fi::fid_pep, *mut c_void));
+refuse!(wait_open, (*mut fi::fid_fabric, *mut fi::fi_wait_attr, *mut *mut fi::fid_wait));
 
 // Event queues are the real ones: their functions take no object of ours.
 forward!(eq_open, fi::fid_fabric, ops: fi::fi_ops_fabric, eq_open,

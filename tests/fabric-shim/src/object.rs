@@ -172,6 +172,17 @@ macro_rules! forward {
 }
 pub(crate) use forward;
 
+/// A function of our tables that we do not provide. It is no gap in the table: the inline functions of libfabric's headers call some
+/// functions without a look.
+macro_rules! refuse {
+    ($name:ident, ($($argument:ty),*)) => {
+        unsafe extern "C" fn $name($(_: $argument),*) -> core::ffi::c_int {
+            crate::object::NO_FUNCTION
+        }
+    };
+}
+pub(crate) use refuse;
+
 /// The table of the functions that all objects have, for objects of kind `T`.
 pub(crate) const fn fid_ops<T: Object>() -> fi::fi_ops {
     fi::fi_ops {

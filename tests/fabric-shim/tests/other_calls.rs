@@ -146,3 +146,25 @@ fn a_blocking_read_returns_what_was_injected_or_held_back() {
     assert_eq!(call!(raw.queue, ops, sread, out, 1, ptr::null(), 30_000), -(fi::FI_EAVAIL as isize));
     shim.set("");
 }
+
+/// The inline functions of libfabric's headers call these without a look at the table.
+#[test]
+fn what_is_not_provided_is_refused_by_a_function() {
+    let test = "what_is_not_provided_is_refused_by_a_function";
+    let Some((_shim, raw, _turn)) = opened(test) else { return };
+    let null = ptr::null_mut();
+    let results = [
+        call!(raw.fabric, ops, passive_ep, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.fabric, ops, wait_open, ptr::null_mut(), ptr::null_mut()),
+        call!(raw.domain, ops, scalable_ep, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.domain, ops, poll_open, ptr::null_mut(), ptr::null_mut()),
+        call!(raw.domain, ops, stx_ctx, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.domain, ops, srx_ctx, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.addresses, ops, av_set, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.endpoint, ops, tx_ctx, 0, ptr::null_mut(), ptr::null_mut(), null),
+        call!(raw.endpoint, cm, join, ptr::null(), 0, ptr::null_mut(), null),
+    ];
+    assert_eq!(results, [-(fi::FI_ENOSYS as i32); 9]);
+    let fid: *mut fi::fid = raw.endpoint.cast();
+    assert_eq!(call!(fid, ops, control, fi::FI_ALIAS as i32, null), -(fi::FI_ENOSYS as i32));
+}
