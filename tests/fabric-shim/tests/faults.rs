@@ -110,7 +110,7 @@ fn a_broken_connection_fails_until_it_can_be_made_again() {
 #[test]
 fn an_injected_completion_wakes_who_sleeps_on_the_descriptor() {
     let Some(rig) = pair::rig("an_injected_completion_wakes_who_sleeps_on_the_descriptor") else { return };
-    for provider in rig.providers() {
+    for provider in rig.providers().into_iter().filter(|name| pair::HAVE_DESCRIPTORS.contains(name)) {
         rig.shim.set("");
         let mut pair = rig.pair(provider);
         pair.exchange(b"connected");

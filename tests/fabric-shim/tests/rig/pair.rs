@@ -61,25 +61,21 @@ impl Rig {
     /// What the provider offers over the loopback interface; `None`: this library does not have it.
     pub fn info(&self, provider: &str) -> Option<Info> {
         let infos = self.ofi.infos(&Hints { remote_memory: true }).unwrap();
-        let fits = |info: &Info| {
-            info.provider() == provider
-                && info.domain() == "lo"
-                && info.address_format() == fi::FI_SOCKADDR_IN
-        };
-        infos.into_iter().find(fits)
+        infos.into_iter().find(|info| info.provider() == provider && is_local(info))
     }
 
     /// The providers of this library that tests use; at least one is there.
     pub fn providers(&self) -> Vec<&'static str> {
         let infos = self.ofi.infos(&Hints { remote_memory: true }).unwrap();
-        let has = |name: &&str| infos.iter().any(|info| info.provider() == *name && info.domain() == "lo");
+        let has = |name: &&str| infos.iter().any(|info| info.provider() == *name && is_local(info));
         let providers: Vec<_> = PROVIDERS.iter().copied().filter(has).collect();
-        assert!(!providers.is_empty(), "libfabric has none of {PROVIDERS:?} over lo");
+        assert!(!providers.is_empty(), "libfabric has none of {PROVIDERS:?}");
         providers
     }
 
     pub fn pair(&self, provider: &str) -> Pair {
-        let open = || End::open(self.info(provider)?).ok();
+        let options = Options { wait_descriptor: HAVE_DESCRIPTORS.contains(&provider), ..OPTIONS };
+        let open = || End::open_with(self.info(provider)?, options).ok();
         let (one, other) =
             (open().expect("the first device opens"), open().expect("the second device opens"));
         let [to_other, to_one] = [(&one, &other), (&other, &one)]
@@ -104,7 +100,15 @@ impl Rig {
     }
 }
 
-const PROVIDERS: &[&str] = &["tcp;ofi_rxm", "net", "tcp"];
+/// Those of [`PROVIDERS`] whose queues have a descriptor to sleep on.
+pub const HAVE_DESCRIPTORS: &[&str] = &["tcp;ofi_rxm", "net", "tcp"];
+
+/// Whether it needs no network but that of this host.
+fn is_local(info: &Info) -> bool {
+    info.provider() == "shm" || info.domain() == "lo" && info.address_format() == fi::FI_SOCKADDR_IN
+}
+
+const PROVIDERS: &[&str] = &["tcp;ofi_rxm", "net", "tcp", "sockets", "shm"];
 
 /// A device with an endpoint and memory that is registered. The fields are in the order in which they are to be dropped.
 pub struct End {
@@ -123,7 +127,11 @@ const HALF: usize = MEMORY_BYTES / 2;
 
 impl End {
     pub fn open(info: Info) -> Result<End, Code> {
-        let device = Device::open(info, OPTIONS)?;
+        End::open_with(info, OPTIONS)
+    }
+
+    fn open_with(info: Info, options: Options) -> Result<End, Code> {
+        let device = Device::open(info, options)?;
         let mut memory = vec![0_u8; MEMORY_BYTES].into_boxed_slice();
         let registration = register(&device, &mut memory)?;
         let endpoint = Endpoint::open(&device, 64)?;
@@ -141,6 +149,7 @@ impl End {
         Target { peer, address, key: self.registration.key() }
     }
 
+    /// The device's memory from its beginning: the last message, or what the other end has written.
     pub fn received(&self, bytes: usize) -> &[u8] {
         &self.memory[..bytes]
     }
