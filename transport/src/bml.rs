@@ -300,7 +300,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.networks.iter_mut().for_each(|network| network.check_peers());
     }
 
-    // A `Network` has no counterpart yet: the helper threads of its peers will sleep on its descriptor.
+    // A network calls no helper threads: those of its peers watch its descriptor.
     fn call_helpers(&mut self) {
         self.shm.iter_mut().for_each(Btl::call_helpers);
     }
@@ -325,19 +325,35 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.shm.iter_mut().for_each(Btl::disarm);
         self.networks.iter_mut().for_each(|network| network.disarm());
     }
+
+    /// Only networks have descriptors.
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        let armed = self.networks.iter_mut().try_for_each(|network| network.arm(wake));
+        if armed.is_err() {
+            self.networks.iter_mut().for_each(|network| network.disarm());
+        }
+        armed
+    }
 }
 
-/// Remote memory access of the networks. A handle has the number of its network in the highest 8 bits.
-impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
+/// A handle has the number of its transport in the highest 8 bits.
+impl<L: Rdma, S: Rdma> Rdma for Bml<L, S> {
     fn register(&mut self, with: Self::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = with else { return Err(RegisterError::Unsupported) };
-        let region = self.network(network).register(endpoint, memory)?;
-        Ok(Region(tag(network, region.0)))
+        let region = match with {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().register(endpoint, memory),
+            BmlEndpoint::Shm(endpoint) => self.shm().register(endpoint, memory),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).register(endpoint, memory),
+        }?;
+        Ok(Region(tag(number(with), region.0)))
     }
 
     fn unregister(&mut self, region: Region, done: Cookie) {
-        let (network, region) = untag(region.0);
-        self.network(network).unregister(Region(region), done);
+        let (owner, region) = untag(region.0);
+        match owner {
+            LOOPBACK => self.loopback().unregister(Region(region), done),
+            SHM => self.shm().unregister(Region(region), done),
+            network => self.network(network).unregister(Region(region), done),
+        }
     }
 
     fn expose(
@@ -346,20 +362,32 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         local: Span,
         access: RemoteAccess,
     ) -> Result<(Exposure, RemoteKey), RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(RegisterError::Unsupported) };
-        let local = of_network(local, network).ok_or(RegisterError::NoSuchRegion)?;
-        let (exposure, key) = self.network(network).expose(endpoint, local, access)?;
-        Ok((Exposure(tag(network, exposure.0)), key))
+        let local = of_transport(local, number(to)).ok_or(RegisterError::NoSuchRegion)?;
+        let (exposure, key) = match to {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().expose(endpoint, local, access),
+            BmlEndpoint::Shm(endpoint) => self.shm().expose(endpoint, local, access),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).expose(endpoint, local, access)
+            }
+        }?;
+        Ok((Exposure(tag(number(to), exposure.0)), key))
     }
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
-        let (network, exposure) = untag(exposure.0);
-        self.network(network).unexpose(Exposure(exposure), done);
+        let (owner, exposure) = untag(exposure.0);
+        match owner {
+            LOOPBACK => self.loopback().unexpose(Exposure(exposure), done),
+            SHM => self.shm().unexpose(Exposure(exposure), done),
+            network => self.network(network).unexpose(Exposure(exposure), done),
+        }
     }
 
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
-        let BmlEndpoint::Network { network, endpoint } = from else { return Err(RegisterError::Unsupported) };
-        self.network(network).import(endpoint, key)
+        match from {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().import(endpoint, key),
+            BmlEndpoint::Shm(endpoint) => self.shm().import(endpoint, key),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).import(endpoint, key),
+        }
     }
 
     fn put(
@@ -370,9 +398,16 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).put(endpoint, local, remote, remote_offset, done)
+        let local = of_transport(local, number(to)).ok_or(SendError::LocalFault)?;
+        match to {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().put(endpoint, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => self.shm().put(endpoint, local, remote, remote_offset, done),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).put(endpoint, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn get(
@@ -383,9 +418,16 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = from else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).get(endpoint, local, remote, remote_offset, done)
+        let local = of_transport(local, number(from)).ok_or(SendError::LocalFault)?;
+        match from {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().get(endpoint, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => self.shm().get(endpoint, local, remote, remote_offset, done),
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).get(endpoint, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn atomic(
@@ -397,31 +439,52 @@ impl<L: Btl, S: Btl> Rdma for Bml<L, S> {
         remote_offset: u64,
         done: Cookie,
     ) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        let local = of_network(local, network).ok_or(SendError::LocalFault)?;
-        self.network(network).atomic(endpoint, operation, local, remote, remote_offset, done)
+        let local = of_transport(local, number(to)).ok_or(SendError::LocalFault)?;
+        match to {
+            BmlEndpoint::Loopback(endpoint) => {
+                self.loopback().atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Shm(endpoint) => {
+                self.shm().atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+            BmlEndpoint::Network { network, endpoint } => {
+                self.network(network).atomic(endpoint, operation, local, remote, remote_offset, done)
+            }
+        }
     }
 
     fn flush(&mut self, to: Self::Endpoint, done: Cookie) -> Result<(), SendError> {
-        let BmlEndpoint::Network { network, endpoint } = to else { return Err(SendError::Unsupported) };
-        self.network(network).flush(endpoint, done)
+        match to {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().flush(endpoint, done),
+            BmlEndpoint::Shm(endpoint) => self.shm().flush(endpoint, done),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).flush(endpoint, done),
+        }
     }
 }
 
-/// A handle of a network, with the number of the network in the highest 8 bits.
-fn tag(network: u8, handle: u64) -> u64 {
+/// The number of the transport of an endpoint, in handles.
+fn number<L, S>(endpoint: BmlEndpoint<L, S>) -> u8 {
+    match endpoint {
+        BmlEndpoint::Loopback(_) => LOOPBACK,
+        BmlEndpoint::Shm(_) => SHM,
+        BmlEndpoint::Network { network, .. } => network,
+    }
+}
+
+/// A handle of a transport, with the number of the transport in the highest 8 bits.
+fn tag(transport: u8, handle: u64) -> u64 {
     debug_assert!(handle >> HANDLE_BITS == 0, "a transport uses the lowest 56 bits of a handle");
-    u64::from(network) << HANDLE_BITS | handle
+    u64::from(transport) << HANDLE_BITS | handle
 }
 
 fn untag(handle: u64) -> (u8, u64) {
     ((handle >> HANDLE_BITS) as u8, handle & ((1 << HANDLE_BITS) - 1))
 }
 
-/// The span as `network` knows it; `None` if another network registered the region.
-fn of_network(span: Span, network: u8) -> Option<Span> {
+/// The span as the transport knows it; `None` if another transport registered the region.
+fn of_transport(span: Span, transport: u8) -> Option<Span> {
     let (owner, region) = untag(span.region.0);
-    (owner == network).then_some(Span { region: Region(region), ..span })
+    (owner == transport).then_some(Span { region: Region(region), ..span })
 }
 
 impl<L: Btl, S: Btl> Bml<L, S> {
@@ -483,7 +546,11 @@ const CALLS_PER_NETWORK_POLL: u32 = 32;
 
 const NETWORKS_MAX: usize = 16;
 
-/// Bits of a handle that belong to its network.
+/// The numbers of loopback and shared memory in handles; networks have their indices.
+const LOOPBACK: u8 = 254;
+const SHM: u8 = 255;
+
+/// Bits of a handle that belong to its transport.
 const HANDLE_BITS: u32 = 56;
 
 const ENDPOINT_OF_THIS_BML: &str = "the endpoint belongs to this Bml";
@@ -494,8 +561,8 @@ mod tests {
     use crate::conformance::mock::{self, MockBtl};
     use crate::conformance::{Fixture, Injected};
     use crate::{
-        AmId, Btl, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, SendError, Sink,
-        Stream,
+        AmId, Btl, Buffer, Card, Cause, ConnectError, Cookie, Loopback, MessageClass, Payload, Rdma,
+        RegisterError, RemoteAccess, SendError, Sink, Span, Stream, UserMemory,
     };
     use crate::{EventPending, Network, WakeSet};
     use mend_base::{Instant, Job, Peer, PeerIndex};
@@ -506,6 +573,7 @@ mod tests {
     impl<const NETWORK: bool> Fixture for Composed<NETWORK> {
         type Btl = Bml<Loopback, MockBtl<{ mock::NONE }>>;
         const SEES_DEATHS: bool = true;
+        const KEYS_ARE_PERSONAL: bool = true;
 
         fn start(count: usize) -> (Self, Vec<Self::Btl>) {
             let (inner, mocks) = mock::MockFixture::start(count);
@@ -523,6 +591,20 @@ mod tests {
 
         fn abandon(&mut self, index: usize, _btl: Self::Btl) {
             self.0.end(index);
+        }
+
+        fn break_connection(
+            &mut self,
+            _btl: &mut Self::Btl,
+            _endpoint: BmlEndpoint<u32, u32>,
+            from: usize,
+            to: usize,
+        ) -> bool {
+            self.0.cut(from, to)
+        }
+
+        fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+            self.0.is_readable(descriptors)
         }
 
         fn announce_sleep(&mut self, index: usize) {
@@ -552,6 +634,8 @@ mod tests {
         messages: Vec<(PeerIndex, u8)>,
         sendable: Vec<BmlEndpoint<u32, u32>>,
         severed: Vec<BmlEndpoint<u32, u32>>,
+        /// Operations, and whether they ended well.
+        done: Vec<(Cookie, bool)>,
     }
 
     impl Sink<BmlEndpoint<u32, u32>> for Delivered {
@@ -559,7 +643,9 @@ mod tests {
             self.messages.push((from, id.0));
         }
         fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
-        fn on_done(&mut self, _: Cookie, _: Result<(), SendError>) {}
+        fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+            self.done.push((done, result.is_ok()));
+        }
         fn on_sendable(&mut self, _: PeerIndex, endpoint: BmlEndpoint<u32, u32>) {
             self.sendable.push(endpoint);
         }
@@ -620,6 +706,35 @@ mod tests {
     }
 
     #[test]
+    fn a_region_is_used_with_the_transport_that_registered_it_and_no_other() {
+        let (mut bml, endpoints) = four();
+        let memory = UserMemory::of_buffer(&Buffer::from_bytes(&[1; 8]));
+        let access = RemoteAccess { read: true, write: true, atomic: false };
+        for (number, &endpoint) in endpoints.iter().enumerate() {
+            let region = bml.register(endpoint, &memory).unwrap();
+            let local = Span { region, offset: 0, bytes: 8 };
+            let (exposure, key) = bml.expose(endpoint, local, access).unwrap();
+            let remote = bml.import(endpoint, key.as_bytes()).unwrap();
+            assert_eq!(bml.get(endpoint, local, remote, 0, Cookie(1)), Ok(()));
+            let other = endpoints[(number + 1) % 4];
+            assert_eq!(bml.get(other, local, remote, 0, Cookie(2)), Err(SendError::LocalFault));
+            assert_eq!(bml.put(other, local, remote, 0, Cookie(2)), Err(SendError::LocalFault));
+            let refused = bml.expose(other, local, access).map(|_| ());
+            assert_eq!(refused, Err(RegisterError::NoSuchRegion));
+            bml.unexpose(exposure, Cookie(3));
+            bml.unregister(region, Cookie(4));
+            assert_eq!(bml.expose(endpoint, local, access).map(|_| ()), Err(RegisterError::NoSuchRegion));
+        }
+        let mut delivered = Delivered::default();
+        for time in 0..u64::from(2 * CALLS_PER_NETWORK_POLL) {
+            bml.progress(Instant(time), 8, &mut delivered);
+        }
+        delivered.done.sort();
+        let each = |cookie| [(Cookie(cookie), true); 4];
+        assert_eq!(delivered.done, [each(1), each(3), each(4)].concat());
+    }
+
+    #[test]
     fn no_transport_starves_another_even_with_a_budget_of_one() {
         let (mut bml, endpoints) = four();
         let mut delivered = Delivered::default();
@@ -663,6 +778,20 @@ mod tests {
             assert_eq!(bml.arm(&mut wake), Err(EventPending));
             while bml.ready(endpoint) {
                 bml.progress(Instant(time), 8, &mut Delivered::default());
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_are_armed_unless_a_network_is_pending() {
+        let (mut bml, endpoints) = four();
+        for (endpoint, is_network) in endpoints.into_iter().zip([false, false, true, true]) {
+            assert_eq!(bml.arm_descriptors(&mut WakeSet::default()), Ok(()));
+            send(&mut bml, endpoint, 1).unwrap();
+            let expected = if is_network { Err(EventPending) } else { Ok(()) };
+            assert_eq!(bml.arm_descriptors(&mut WakeSet::default()), expected, "{endpoint:?}");
+            while bml.ready(endpoint) {
+                bml.progress(Instant(0), 8, &mut Delivered::default());
             }
         }
     }

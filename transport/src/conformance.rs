@@ -6,9 +6,13 @@
 //! each requirement. `mend_transport::conformance!(Injected<MyFixture>);` in another module runs them again with a
 //! [`FaultInjector`](crate::FaultInjector) around each BTL ([`Injected`]).
 //!
-//! No test sleeps or reads a clock: time is a number of rounds, and a test that exceeds its bound of rounds fails. Lost wake-ups
-//! need threads that sleep, so the tests of the transport itself must look for them.
+//! No test sleeps or reads a clock: time is a number of rounds, and a test that exceeds its bound of rounds fails. The fixture of a
+//! network, where bytes are in the kernel for a while, lets time pass between rounds ([`Fixture::wait`]), and says in its constants what
+//! takes rounds there. Lost wake-ups need threads that sleep, so the tests of the transport itself must look for them.
+//!
+//! A requirement about an ability that the transport lacks counts as skipped: its test prints `skipped: REQUIREMENT: no ABILITY`.
 
+pub mod atomics;
 mod cluster;
 pub mod control;
 pub mod evidence;
@@ -18,21 +22,29 @@ mod injected;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod mock;
+pub mod operations_at_sever;
 pub mod order;
+pub mod put_get;
 pub mod quarantine;
+pub mod reconnection;
+pub mod registration;
+mod remote_memory;
 pub mod sever;
 pub mod sleep;
 pub mod streams;
 
 pub use cluster::{Callback, Cluster, Recorder};
 pub use injected::{Counted, FalseErrors, Injected, Often, Plan};
+pub use remote_memory::{Operation, Shared};
 
-use crate::Btl;
+use crate::{Btl, Rdma};
+use mend_base::Instant;
+use std::io::Write;
 
 /// Makes the BTLs that a test connects. Each BTL plays a process.
 pub trait Fixture: Sized {
     /// The BTL under test.
-    type Btl: Btl;
+    type Btl: Rdma;
 
     /// Whether the BTL connects a process only to itself. Then a test has one process.
     const ALONE: bool = false;
@@ -43,6 +55,23 @@ pub trait Fixture: Sized {
     /// Whether `check_peers` finds processes that ended by [`abandon`](Fixture::abandon). False if that needs communication.
     const SEES_DEATHS: bool = false;
 
+    /// Whether `ready` and `arm` look for themselves. False for a network: `ready` answers what the last `progress` learnt, and `arm` may
+    /// be pending for what makes no callback, such as a credit, until a `progress` has consumed it.
+    const READY_IS_EXACT: bool = true;
+
+    /// Whether all classes of messages travel on one way, in order. Then a control message cannot overtake data that has left before
+    /// it; it overtakes what waits in the sender.
+    const CLASSES_SHARE_A_WAY: bool = false;
+
+    /// Whether a key gives access to the peer alone for which it was made. False where the device does not ask who uses a key.
+    const KEYS_ARE_PERSONAL: bool = false;
+
+    /// The rounds of a sender after which a message that it sent is where the receiver finds it without the sender's help.
+    const ROUNDS_TO_LEAVE: usize = 0;
+
+    /// So many rounds without a callback mean that everything has arrived that was sent.
+    const QUIET_ROUNDS: usize = 64;
+
     /// Makes `count` BTLs that can connect to each other; one BTL, if [`ALONE`](Fixture::ALONE).
     fn start(count: usize) -> (Self, Vec<Self::Btl>);
 
@@ -50,6 +79,34 @@ pub trait Fixture: Sized {
     fn abandon(&mut self, index: usize, btl: Self::Btl) {
         let _ = index;
         drop(btl);
+    }
+
+    /// The time of call number `call` of `progress`.
+    fn now(&mut self, call: u64) -> Instant {
+        Instant(call * NS_PER_CALL)
+    }
+
+    /// Called after each round without a callback: a network lets time pass, so that the kernel moves bytes.
+    fn wait(&mut self) {}
+
+    /// Breaks the connection to process `to` as process `from`, whose BTL and endpoint these are, has it: as a reset does, with both
+    /// processes alive. The transport finds out by itself. `false`: this transport has no connection that can break.
+    fn break_connection(
+        &mut self,
+        btl: &mut Self::Btl,
+        endpoint: <Self::Btl as Btl>::Endpoint,
+        from: usize,
+        to: usize,
+    ) -> bool {
+        let _ = (btl, endpoint, from, to);
+        false
+    }
+
+    /// Whether one of the descriptors of a [`WakeSet`](crate::WakeSet) is readable, or becomes so within some milliseconds. Called only on
+    /// endpoints with [`Ability::SleepDescriptor`](crate::Ability::SleepDescriptor).
+    fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        let _ = descriptors;
+        false
     }
 
     /// Process `index` is about to sleep: `arm` follows, and at the end [`was_woken`](Fixture::was_woken). For transports that wake a
@@ -65,6 +122,14 @@ pub trait Fixture: Sized {
         None
     }
 }
+
+/// Reports that the transport lacks what a requirement is about: the test counts as skipped, as with `mend_testing::skip`.
+fn skip(requirement: &str, why: &str) {
+    // A line of its own, past libtest's capture. If stderr is closed, it cannot be shown.
+    let _ = std::io::stderr().write_all(format!("\nskipped: {requirement}: {why}\n").as_bytes());
+}
+
+const NS_PER_CALL: u64 = 10_000;
 
 /// Makes one `#[test]` for each requirement of the contract, over BTLs that the [`Fixture`](crate::conformance::Fixture) makes.
 #[macro_export]
@@ -106,6 +171,34 @@ macro_rules! conformance {
             sleep: arm_is_pending_where_something_is;
             sleep: a_message_after_arm_wakes_and_is_delivered;
             sleep: sendable_after_arm_wakes_and_is_reported;
+            sleep: a_descriptor_becomes_readable_when_a_message_comes;
+            registration: a_region_is_got_and_put_whole_and_in_part;
+            registration: many_regions_are_used_at_once;
+            registration: a_range_past_the_end_is_refused;
+            registration: a_region_that_has_ended_is_refused;
+            registration: a_key_that_was_taken_back_gives_no_access;
+            registration: access_is_what_was_exposed_and_nothing_more;
+            registration: a_key_of_another_length_is_garbage;
+            registration: a_key_works_for_its_peer_alone;
+            registration: registering_again_and_again_leaks_nothing;
+            registration: memory_is_given_back_after_the_severed_report;
+            put_get: remote_bytes_arrive_whole_at_every_length;
+            put_get: bytes_beside_the_range_are_untouched;
+            put_get: operations_in_flight_end_once_each;
+            put_get: a_get_ends_when_its_bytes_are_there;
+            put_get: a_flush_ends_when_earlier_puts_are_there;
+            put_get: a_busy_operation_may_be_started_after_on_sendable;
+            put_get: a_quarantined_endpoint_starts_no_operation;
+            atomics: an_atomic_operation_returns_the_old_word_and_stores_the_new_one;
+            atomics: additions_of_two_peers_add_up;
+            atomics: compare_and_swap_of_two_peers_succeeds_once_for_each_value;
+            operations_at_sever: each_operation_ends_once_before_the_severed_report;
+            operations_at_sever: operations_with_a_dead_peer_end_when_it_is_severed;
+            operations_at_sever: memory_is_silent_after_the_severed_report;
+            reconnection: a_reset_at_one_end_loses_and_doubles_nothing;
+            reconnection: a_reset_at_both_ends_loses_and_doubles_nothing;
+            reconnection: a_reset_while_reconnecting_loses_and_doubles_nothing;
+            reconnection: operations_across_a_reset_end_once;
         }
     };
     (@each $fixture:ty; $($part:ident: $requirement:ident;)*) => {

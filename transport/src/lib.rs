@@ -6,6 +6,7 @@
 //! Not in this crate: transports over shared memory or a device, each of which is a separate crate; matching; protocols.
 #![deny(unsafe_code)]
 
+mod atomic;
 mod bml;
 mod btl;
 mod card;
@@ -18,8 +19,10 @@ mod memory;
 mod network;
 mod queue;
 mod rdma;
+mod regions;
 mod sink;
 
+pub use atomic::Atomic;
 pub use bml::{Bml, BmlEndpoint};
 pub use btl::{
     Ability, AmId, Btl, ConnectError, Cookie, EventPending, Limits, MessageClass, SendError, Stream, WakeSet,
@@ -30,5 +33,6 @@ pub use hooks::{Counter, Counts, Event, FaultInjector, Faults, InFlight, OneIn, 
 pub use loopback::Loopback;
 pub use memory::{Buffer, Payload, PayloadWriter, UserMemory};
 pub use network::Network;
-pub use rdma::{Atomic, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, Span};
+pub use rdma::{Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, Span};
+pub use regions::{AccessKind, Regions};
 pub use sink::{Cause, Sink};

@@ -3,6 +3,7 @@
 //!
 //! `send` copies the message into a bounded queue, and the next `progress` delivers it. `send` itself calls no sink, as the contract of
 //! [`Btl`] requires. The memory of the queue grows with the traffic and is reused: the steady state does not allocate.
+//! Puts, gets and atomic operations happen inside their call, and the next `progress` reports their ends.
 //!
 //! ```text
 //!            connect          progress: on_sendable         quarantine
@@ -15,10 +16,12 @@
 
 use crate::queue::{Queue, RecordKind};
 use crate::{
-    Ability, AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, Payload, PayloadWriter,
-    SendError, Sink, Stream, TransportId, WakeSet,
+    Ability, AccessKind, AmId, Atomic, Btl, Card, ConnectError, Cookie, EventPending, Exposure, Limits,
+    MessageClass, Payload, PayloadWriter, Rdma, Region, Regions, RegisterError, Remote, RemoteAccess,
+    RemoteKey, SendError, Sink, Span, Stream, TransportId, UserMemory, WakeSet,
 };
 use mend_base::{Instant, Peer, PeerIndex, Reader};
+use std::collections::VecDeque;
 
 /// The transport of a process to itself. Its only endpoint is number 0.
 ///
@@ -59,6 +62,11 @@ pub struct Loopback {
     control: Queue,
     /// One mailbox for each id that has sent a mailbox value.
     mailboxes: Vec<Mailbox>,
+    regions: Regions,
+    /// Operations that have ended, until `on_done`.
+    ended: VecDeque<(Cookie, Result<(), SendError>)>,
+    /// An operation was answered `Busy`, and `on_sendable` was not called since.
+    operation_refused: bool,
     /// The queue that is served first. Changes with each message, so that no queue starves.
     next: QueueKind,
     limits: Limits,
@@ -79,6 +87,7 @@ enum QueueKind {
     Control,
     Data,
     Mailbox,
+    Ended,
 }
 
 /// The newest mailbox value of one id.
@@ -103,14 +112,17 @@ impl Loopback {
             data: Queue::new(DATA_MESSAGES_MAX, DATA_BYTES_MAX),
             control: Queue::new(CONTROL_MESSAGES_MAX, CONTROL_QUEUE_BYTES),
             mailboxes: Vec::new(),
+            regions: Regions::new(),
+            ended: VecDeque::new(),
+            operation_refused: false,
             next: QueueKind::Control,
             limits: Limits {
-                abilities: Ability::Streams as u32,
+                abilities: ABILITIES,
                 emulated: 0,
                 control_bytes_max: CONTROL_BYTES_MAX as u32,
                 message_bytes_max: MESSAGE_BYTES_MAX as u32,
                 chunk_bytes: CHUNK_BYTES as u32,
-                transfer_bytes_max: 0,
+                transfer_bytes_max: TRANSFER_BYTES_MAX,
             },
         }
     }
@@ -120,10 +132,12 @@ impl Loopback {
     #[inline]
     fn has_events(&self) -> bool {
         match self.state {
-            State::Absent | State::Quarantined | State::Severed => false,
+            State::Absent | State::Quarantined | State::Severed => !self.ended.is_empty(),
             State::Connecting | State::Severing => true,
             State::Connected => {
                 self.holds_messages()
+                    || !self.ended.is_empty()
+                    || self.operation_refused
                     || self.data.has_unreported_space()
                     || self.control.has_unreported_space()
             }
@@ -178,12 +192,17 @@ impl Loopback {
                 sink.on_message(self.index, mailbox.id, header, Payload::from(payload));
                 true
             }
+            QueueKind::Ended => {
+                let Some((cookie, result)) = self.ended.pop_front() else { return false };
+                sink.on_done(cookie, result);
+                true
+            }
         }
     }
 
     /// Delivers one message, round-robin over the queues.
     fn deliver_next(&mut self, sink: &mut impl Sink<u32>) -> bool {
-        for _ in 0..3 {
+        for _ in 0..QueueKind::COUNT {
             let kind = self.next;
             self.next = kind.after();
             if self.deliver(kind, sink) {
@@ -198,13 +217,62 @@ impl Loopback {
         // Evaluated for both queues: one callback reports both.
         let data = self.data.take_sendable_report();
         let control = self.control.take_sendable_report();
-        data || control
+        let operation = self.operation_refused && self.ended.len() < OPERATIONS_MAX;
+        self.operation_refused &= !operation;
+        data || control || operation
+    }
+
+    /// Whether an operation may start now.
+    fn may_operate(&mut self) -> Result<(), SendError> {
+        self.may_send()?;
+        if self.ended.len() < OPERATIONS_MAX {
+            return Ok(());
+        }
+        self.operation_refused = true;
+        Err(SendError::Busy)
+    }
+
+    /// The memory that the remote memory and the offset mean. The caller may have made them up.
+    fn exposed(
+        &self,
+        kind: AccessKind,
+        remote: Remote,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<UserMemory, SendError> {
+        self.regions
+            .exposed(ENDPOINT, Exposure(remote.words[0]), kind, offset, bytes)
+            .ok_or(SendError::NoAccess)
+    }
+
+    /// Copies between local and exposed memory.
+    fn copy(&self, kind: AccessKind, local: Span, remote: Remote, offset: u64) -> Result<(), SendError> {
+        let own = self.regions.local(local).ok_or(SendError::LocalFault)?;
+        let exposed = self.exposed(kind, remote, offset, local.bytes)?;
+        let (to, from) = if kind == AccessKind::Read { (own, exposed) } else { (exposed, own) };
+        to.copy_from(0, &from, 0, from.len());
+        Ok(())
+    }
+
+    /// Executes an atomic operation on exposed memory.
+    fn operate(&self, operation: Atomic, local: Span, remote: Remote, offset: u64) -> Result<(), SendError> {
+        let result = self.regions.local(local).filter(|memory| memory.len() == size_of::<u64>());
+        let result = result.ok_or(SendError::LocalFault)?;
+        let word = self.exposed(AccessKind::Atomic, remote, offset, size_of::<u64>() as u64)?;
+        let old = word.atomic(0, operation).ok_or(SendError::NoAccess)?;
+        result.write(0, &old.to_ne_bytes());
+        Ok(())
+    }
+
+    /// Ends a handle, which the caller found or not.
+    fn end_handle(&mut self, found: bool, done: Cookie) {
+        self.ended.push_back((done, if found { Ok(()) } else { Err(SendError::LocalFault) }));
     }
 
     /// Delivers one event, if there is one.
     fn step(&mut self, sink: &mut impl Sink<u32>) -> bool {
         match self.state {
-            State::Absent | State::Quarantined | State::Severed => false,
+            State::Absent | State::Quarantined | State::Severed => self.deliver(QueueKind::Ended, sink),
             State::Connecting => {
                 self.state = State::Connected;
                 sink.on_sendable(self.index, ENDPOINT);
@@ -220,6 +288,7 @@ impl Loopback {
             State::Severing => {
                 if !self.deliver_next(sink) {
                     self.state = State::Severed;
+                    self.regions.sever(ENDPOINT);
                     sink.on_severed(self.index, ENDPOINT);
                 }
                 true
@@ -228,7 +297,94 @@ impl Loopback {
     }
 }
 
-impl crate::Rdma for Loopback {}
+impl Rdma for Loopback {
+    fn register(&mut self, _with: u32, memory: &UserMemory) -> Result<Region, RegisterError> {
+        self.regions.register(memory)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        let found = self.regions.unregister(region);
+        self.end_handle(found, done);
+    }
+
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        let exposure = self.regions.expose(to, local, access)?;
+        let mut key = [0; KEY_BYTES];
+        for (part, word) in key.chunks_exact_mut(8).zip([self.me.0, exposure.0, local.bytes]) {
+            part.copy_from_slice(&word.to_le_bytes());
+        }
+        Ok((exposure, RemoteKey::new(&key)))
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        let found = self.regions.unexpose(exposure);
+        self.end_handle(found, done);
+    }
+
+    fn import(&mut self, _from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
+        let mut words = Reader::new(key);
+        match (words.u64(), words.u64(), words.u64(), words.u8()) {
+            (Some(owner), Some(exposure), Some(bytes), None) if owner == self.me.0 => {
+                Ok(Remote::with_word(bytes, exposure))
+            }
+            _ => Err(RegisterError::BadKey),
+        }
+    }
+
+    fn put(
+        &mut self,
+        _to: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        self.may_operate()?;
+        let result = self.copy(AccessKind::Write, local, remote, remote_offset);
+        self.ended.push_back((done, result));
+        Ok(())
+    }
+
+    fn get(
+        &mut self,
+        _from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        self.may_operate()?;
+        let result = self.copy(AccessKind::Read, local, remote, remote_offset);
+        self.ended.push_back((done, result));
+        Ok(())
+    }
+
+    fn atomic(
+        &mut self,
+        _to: u32,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        self.may_operate()?;
+        let result = self.operate(operation, local, remote, remote_offset);
+        self.ended.push_back((done, result));
+        Ok(())
+    }
+
+    fn flush(&mut self, _to: u32, done: Cookie) -> Result<(), SendError> {
+        self.may_operate()?;
+        self.ended.push_back((done, Ok(())));
+        Ok(())
+    }
+}
 
 impl Btl for Loopback {
     type Endpoint = u32;
@@ -352,11 +508,14 @@ impl Btl for Loopback {
 }
 
 impl QueueKind {
+    const COUNT: usize = 4;
+
     fn after(self) -> Self {
         match self {
             QueueKind::Control => QueueKind::Data,
             QueueKind::Data => QueueKind::Mailbox,
-            QueueKind::Mailbox => QueueKind::Control,
+            QueueKind::Mailbox => QueueKind::Ended,
+            QueueKind::Ended => QueueKind::Control,
         }
     }
 }
@@ -388,6 +547,18 @@ fn deliver_first(queue: &mut Queue, from: PeerIndex, sink: &mut impl Sink<u32>) 
 /// The only endpoint.
 const ENDPOINT: u32 = 0;
 
+const ABILITIES: u32 = Ability::Streams as u32
+    | Ability::Put as u32
+    | Ability::Get as u32
+    | Ability::Atomics as u32
+    | Ability::Flush as u32;
+
+/// The longest put or get: a call copies in some 20 us.
+const TRANSFER_BYTES_MAX: u64 = 256 << 10;
+/// The most operations whose ends are not reported yet.
+const OPERATIONS_MAX: usize = 64;
+/// The peer that made the key, the exposure, the length.
+const KEY_BYTES: usize = 24;
 const CONTROL_BYTES_MAX: usize = 192;
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
 const CHUNK_BYTES: usize = 16 << 10;

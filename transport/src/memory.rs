@@ -5,9 +5,10 @@
 //! and each copy is checked against the length of the memory (Rule 11).
 #![allow(unsafe_code, reason = "the only accesses to user buffers of this crate are in this file")]
 
+use crate::Atomic;
 use core::marker::PhantomData;
 use core::ptr;
-use core::sync::atomic::{AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::Arc;
 
 /// A buffer that the user named in an MPI call, or a [`Buffer`] of the library. Its constructor
@@ -93,6 +94,33 @@ impl UserMemory {
         from.check(from_offset, bytes);
         // SAFETY: both ranges were checked; `copy` allows them to overlap.
         unsafe { ptr::copy(from.start.wrapping_add(from_offset), self.start.wrapping_add(offset), bytes) }
+    }
+
+    /// The address of the first byte, for a device.
+    pub fn start(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// Executes an atomic operation on the 64-bit word at `offset`, and returns the old value; `None`: the address of the word is not a
+    /// multiple of 8. Panics if the word reaches past the end. The processors of this host see one order of all such operations on the
+    /// word.
+    pub fn atomic(&self, offset: usize, operation: Atomic) -> Option<u64> {
+        self.check(offset, size_of::<u64>());
+        let word = self.start.wrapping_add(offset).cast::<u64>();
+        if !word.is_aligned() {
+            return None;
+        }
+        // SAFETY: `word` is aligned, and `check` keeps it inside memory that stays readable and writable during this call
+        // (`from_user`). Whoever exposes memory to atomic operations accesses it meanwhile only as MPI allows: by atomic operations.
+        let word = unsafe { AtomicU64::from_ptr(word) };
+        // SYNC: a word of user memory, with no other side: in this file: any process may execute such an operation on the same word.
+        Some(match operation {
+            Atomic::FetchAdd(value) => word.fetch_add(value, Ordering::AcqRel),
+            Atomic::Swap(value) => word.swap(value, Ordering::AcqRel),
+            Atomic::CompareSwap { expected, desired } => word
+                .compare_exchange(expected, desired, Ordering::AcqRel, Ordering::Acquire)
+                .unwrap_or_else(|old| old),
+        })
     }
 
     #[inline]
@@ -335,6 +363,7 @@ unsafe fn copy_ends<T: Copy>(from: *const u8, to: *mut u8, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::{Buffer, Payload, PayloadWriter, UserMemory};
+    use crate::Atomic;
 
     #[test]
     fn a_buffer_larger_than_any_memory_is_refused() {
@@ -377,6 +406,19 @@ mod tests {
     fn a_copy_past_the_end_panics_before_it_writes() {
         let memory = UserMemory::of_buffer(&Buffer::zeroed(4));
         memory.write(2, b"abc");
+    }
+
+    #[test]
+    fn an_atomic_operation_returns_the_old_word_and_needs_an_aligned_one() {
+        let buffer = Buffer::zeroed(24);
+        let memory = UserMemory::of_buffer(&buffer);
+        let aligned = memory.start().align_offset(8);
+        assert_eq!(memory.atomic(aligned, Atomic::FetchAdd(5)), Some(0));
+        assert_eq!(memory.atomic(aligned, Atomic::Swap(9)), Some(5));
+        let exchange = |expected| memory.atomic(aligned, Atomic::CompareSwap { expected, desired: 1 });
+        assert_eq!((exchange(8), exchange(9), exchange(9)), (Some(9), Some(9), Some(1)));
+        assert_eq!(memory.atomic(aligned + 1, Atomic::Swap(7)), None);
+        assert_eq!(buffer.to_vec()[aligned..aligned + 9], [1, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The interface of transports with remote memory access.
 
-use crate::{Btl, Cookie, SendError, UserMemory};
+use crate::{Atomic, Btl, Cookie, SendError, UserMemory};
 
 /// A BTL that reads and writes memory that a peer has exposed. A BTL without remote memory access implements it with an empty
 /// `impl`: its [`Limits`](crate::Limits) have none of the abilities, and nobody calls the methods.
@@ -15,7 +15,12 @@ use crate::{Btl, Cookie, SendError, UserMemory};
 /// such abilities: they need progress of the peer, and cost copies.
 ///
 /// **Handles.** [`Region`] and [`Exposure`] are indices with generations (I4). Using one after its end is a mistake of the caller, which
-/// ends in [`RegisterError::NoSuchRegion`] or has no effect; it never reaches other memory.
+/// ends in [`RegisterError::NoSuchRegion`] or in an error of the operation; it never reaches other memory. A local range past the end of
+/// its region is such a mistake, too ([`SendError::LocalFault`]). What the peer does not allow ends with [`SendError::NoAccess`], or
+/// another error if the device cannot tell.
+///
+/// **Sever.** From `on_severed` on, no peer has access through the endpoint, also where exposures are still there. Regions and
+/// exposures of the endpoint can still be unregistered and unexposed, and these cookies end, also after `on_severed`.
 pub trait Rdma: Btl {
     /// Registers memory for use with the peers of the transport that has this endpoint. A safe function, because constructing the
     /// `UserMemory` was unsafe. The memory must stay valid until the `done` of [`unregister`](Rdma::unregister) has ended.
@@ -105,12 +110,22 @@ pub struct Exposure(pub u64);
 /// Memory that a peer exposed to this process: a checked key. It needs no release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// The key of the device, or a handle of the peer.
-    pub key: u64,
-    /// The address of the first byte, as the device wants it.
-    pub address: u64,
     /// How many bytes may be accessed.
     pub bytes: u64,
+    /// What the transport needs: handles of the peer, keys and addresses of its devices.
+    pub words: [u64; Remote::WORDS],
+}
+
+impl Remote {
+    /// How many words a transport has.
+    pub const WORDS: usize = 10;
+
+    /// Memory of `bytes` bytes that the transport knows by one word.
+    pub const fn with_word(bytes: u64, word: u64) -> Remote {
+        let mut words = [0; Remote::WORDS];
+        words[0] = word;
+        Remote { bytes, words }
+    }
 }
 
 /// What a peer may do with exposed memory.
@@ -163,22 +178,6 @@ pub struct Span {
     pub offset: u64,
     /// The number of bytes.
     pub bytes: u64,
-}
-
-/// An atomic operation on a remote word.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Atomic {
-    /// Adds, and returns the old value.
-    FetchAdd(u64),
-    /// Replaces the value if it is as expected, and returns the old value.
-    CompareSwap {
-        /// The value that the word must have.
-        expected: u64,
-        /// The value that the word gets.
-        desired: u64,
-    },
-    /// Replaces the value, and returns the old one.
-    Swap(u64),
 }
 
 /// Why memory could not be registered, exposed or imported.

@@ -13,6 +13,8 @@ pub struct Cluster<F: Fixture> {
     pub fixture: F,
     nodes: Vec<Node<F::Btl>>,
     calls: u64,
+    /// How many cookies the tests have used.
+    pub(super) cookies: u64,
 }
 
 struct Node<B: Btl> {
@@ -53,7 +55,7 @@ impl<F: Fixture> Cluster<F> {
         let (fixture, btls) = F::start(count);
         let nodes: Vec<_> = btls.into_iter().map(Node::new).collect();
         assert_eq!(nodes.len(), if F::ALONE { 1 } else { count }, "the fixture made another number of BTLs");
-        let mut cluster = Cluster { fixture, nodes, calls: 0 };
+        let mut cluster = Cluster { fixture, nodes, calls: 0, cookies: 0 };
         cluster.connect_all();
         cluster
     }
@@ -135,10 +137,21 @@ impl<F: Fixture> Cluster<F> {
         self.fixture.abandon(index, btl);
     }
 
+    /// Breaks the connection as process `from` has it to `to`, as a reset does. `false`: the fixture cannot.
+    pub fn break_connection(&mut self, from: usize, to: usize) -> bool {
+        let endpoint = self.endpoint(from, to);
+        let btl = self.nodes[from].btl.as_mut().expect("a process that the test has not abandoned");
+        self.fixture.break_connection(btl, endpoint, from, to)
+    }
+
+    fn next_instant(&mut self) -> Instant {
+        self.calls += 1;
+        self.fixture.now(self.calls)
+    }
+
     /// Calls `progress` of `index` with this budget.
     pub fn progress_with(&mut self, index: usize, budget: u32) -> u32 {
-        self.calls += 1;
-        let now = Instant(self.calls * NS_PER_CALL);
+        let now = self.next_instant();
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         let before = node.recorder.callbacks.len();
@@ -157,8 +170,7 @@ impl<F: Fixture> Cluster<F> {
 
     /// Calls `progress` of `index` with a sink that records the first callback and then panics. Returns whether it panicked.
     pub fn progress_with_a_panic(&mut self, index: usize) -> bool {
-        self.calls += 1;
-        let now = Instant(self.calls * NS_PER_CALL);
+        let now = self.next_instant();
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         let mut sink = Panicking(&mut node.recorder);
@@ -168,7 +180,7 @@ impl<F: Fixture> Cluster<F> {
     /// Takes the next message of `from`, if there is one, as a blocking receive from that peer does.
     pub fn take(&mut self, index: usize, from: usize) {
         let endpoint = self.endpoint(index, from);
-        let now = Instant(self.calls * NS_PER_CALL);
+        let now = self.next_instant();
         let node = &mut self.nodes[index];
         let btl = node.btl.as_mut().expect("a process that the test has not abandoned");
         if btl.has_message(endpoint) {
@@ -185,16 +197,39 @@ impl<F: Fixture> Cluster<F> {
     /// Makes one round: `progress` of every living process.
     pub fn progress_all(&mut self) -> u32 {
         let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
-        living.into_iter().map(|index| self.progress(index)).sum()
+        self.progress_of(&living, BUDGET)
+    }
+
+    /// Makes one round of these processes alone: the others make no progress.
+    pub fn progress_of(&mut self, processes: &[usize], budget: u32) -> u32 {
+        let events = processes.iter().map(|&index| self.progress_with(index, budget)).sum();
+        if events == 0 {
+            self.fixture.wait();
+        }
+        events
+    }
+
+    /// Makes the rounds of `sender` after which all that it sent has left it: it is where the peer finds it also if `sender` dies.
+    pub fn let_leave(&mut self, sender: usize) {
+        for _ in 0..F::ROUNDS_TO_LEAVE {
+            self.progress(sender);
+            self.fixture.wait();
+        }
     }
 
     /// Makes rounds until `done`; `what` describes that.
     pub fn until(&mut self, what: &str, done: impl Fn(&Self) -> bool) {
+        let living: Vec<_> = (0..self.nodes.len()).filter(|&index| self.nodes[index].btl.is_some()).collect();
+        self.until_of(what, &living, BUDGET, done);
+    }
+
+    /// Makes rounds of these processes alone until `done`; `what` describes that.
+    pub fn until_of(&mut self, what: &str, processes: &[usize], budget: u32, done: impl Fn(&Self) -> bool) {
         for _ in 0..STEPS {
             if done(self) {
                 return;
             }
-            self.progress_all();
+            self.progress_of(processes, budget);
         }
         panic!("after {STEPS} rounds it is not true that {what}; {}", self.last_events());
     }
@@ -223,7 +258,7 @@ impl<F: Fixture> Cluster<F> {
             let before = self.callback_count();
             self.progress_all();
             quiet = if self.callback_count() == before { quiet + 1 } else { 0 };
-            if quiet == QUIET_ROUNDS {
+            if quiet == F::QUIET_ROUNDS {
                 return;
             }
         }
@@ -280,8 +315,13 @@ impl<F: Fixture> Cluster<F> {
 
     /// Sends data messages `0..` of `len` bytes until `Busy`, without a round. Returns how many were sent.
     pub fn fill_up(&mut self, from: usize, to: usize, len: usize) -> u32 {
-        let (mut number, mut refused) = (0, 0);
-        while number < MESSAGES_MAX {
+        self.fill_up_from(0, from, to, len)
+    }
+
+    /// As [`fill_up`](Cluster::fill_up), with message `first` as the first. Returns the number after the last that was sent.
+    pub fn fill_up_from(&mut self, first: u32, from: usize, to: usize, len: usize) -> u32 {
+        let (mut number, mut refused) = (first, 0);
+        while number - first < MESSAGES_MAX {
             match self.try_send(from, to, MessageClass::Data, number, len) {
                 Ok(()) => (number, refused) = (number + 1, 0),
                 // The fault injector may have made some of the refusals.
@@ -463,6 +503,4 @@ pub(super) const BUDGET: u32 = 64;
 /// The bound of rounds of any wait: more are taken for a hang.
 pub(super) const STEPS: usize = 100_000;
 
-const QUIET_ROUNDS: usize = 64;
-const NS_PER_CALL: u64 = 10_000;
 const MESSAGES_MAX: u32 = 1 << 16;

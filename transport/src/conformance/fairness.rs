@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A call of progress obeys its budget, and no peer starves.
 
+use super::cluster::{BUDGET, STEPS};
 use super::{Callback, Cluster, Fixture};
 use crate::MessageClass;
 
@@ -11,19 +12,22 @@ pub fn no_peer_starves_with_a_budget_of_one<F: Fixture>() {
     }
     let mut cluster = Cluster::<F>::connected(3);
     let mut next = [0, 0, 0];
-    for _ in 0..2000 {
+    for _ in 0..STEPS {
         for from in [1, 2] {
             while cluster.try_send(from, 0, MessageClass::Data, next[from], 16).is_ok() {
                 next[from] += 1;
             }
             cluster.progress(from);
         }
-        cluster.progress_with(0, 1);
+        cluster.progress_of(&[0], 1);
+        if cluster.callbacks(0).len() >= 1500 {
+            break;
+        }
     }
     let got = [cluster.numbers(0, 1).len(), cluster.numbers(0, 2).len()];
     let all = got[0] + got[1];
     assert!(got.iter().all(|&each| each >= all / 8), "of {all} messages {got:?} came from the two peers");
-    assert!(all >= 200, "only {all} messages in 2000 rounds");
+    assert!(all >= 200, "only {all} messages arrived");
     cluster.settle();
     for from in [1, 2] {
         assert_eq!(cluster.numbers(0, from), (0..next[from]).collect::<Vec<_>>(), "from {from}");
@@ -35,7 +39,7 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
     if F::ALONE {
         return;
     }
-    for budget in [3, super::cluster::BUDGET] {
+    for budget in [3, BUDGET] {
         let mut cluster = Cluster::<F>::connected(8);
         let mut next = [0u32; 8];
         while cluster.callbacks(0).len() < 5000 {
@@ -45,7 +49,7 @@ pub fn seven_full_queues_are_served_alike<F: Fixture>() {
                 }
                 cluster.progress(from);
             }
-            cluster.progress_with(0, budget);
+            cluster.progress_of(&[0], budget);
         }
         for window in cluster.callbacks(0).chunks_exact(1000) {
             let of = |peer: u32| {
@@ -66,12 +70,12 @@ pub fn progress_keeps_its_budget<F: Fixture>() {
         let mut cluster = Cluster::<F>::connected(2);
         let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
         let sent = cluster.fill_up(sender, receiver, 16);
-        for _ in 0..super::cluster::STEPS {
+        for _ in 0..STEPS {
             if sender != receiver {
                 cluster.progress(sender);
             }
             let before = cluster.callbacks(receiver).len();
-            let events = cluster.progress_with(receiver, budget);
+            let events = cluster.progress_of(&[receiver], budget);
             assert_eq!(
                 events as usize,
                 cluster.callbacks(receiver).len() - before,

@@ -2,8 +2,9 @@
 //! Fixtures with a fault injector or a counter around each BTL.
 
 use super::Fixture;
-use crate::{Counter, FaultInjector, Faults, InFlight};
+use crate::{Btl, Counter, FaultInjector, Faults, InFlight};
 use core::marker::PhantomData;
+use mend_base::Instant;
 
 /// The BTLs of `F`, each with a [`FaultInjector`] around it; `P` says how often each fault happens.
 #[derive(Debug)]
@@ -39,6 +40,11 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     const ALONE: bool = F::ALONE;
     const EXACT: bool = false;
     const SEES_DEATHS: bool = F::SEES_DEATHS;
+    const READY_IS_EXACT: bool = F::READY_IS_EXACT;
+    const CLASSES_SHARE_A_WAY: bool = F::CLASSES_SHARE_A_WAY;
+    const KEYS_ARE_PERSONAL: bool = F::KEYS_ARE_PERSONAL;
+    const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
+    const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
 
     fn start(count: usize) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count);
@@ -48,6 +54,28 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
 
     fn abandon(&mut self, index: usize, btl: Self::Btl) {
         self.inner.abandon(index, btl.into_inner());
+    }
+
+    fn now(&mut self, call: u64) -> Instant {
+        self.inner.now(call)
+    }
+
+    fn wait(&mut self) {
+        self.inner.wait();
+    }
+
+    fn break_connection(
+        &mut self,
+        btl: &mut Self::Btl,
+        endpoint: <F::Btl as Btl>::Endpoint,
+        from: usize,
+        to: usize,
+    ) -> bool {
+        self.inner.break_connection(btl.inner_mut(), endpoint, from, to)
+    }
+
+    fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        self.inner.is_readable(descriptors)
     }
 
     fn announce_sleep(&mut self, index: usize) {
@@ -71,6 +99,11 @@ impl<F: Fixture> Fixture for Counted<F> {
     const ALONE: bool = F::ALONE;
     const EXACT: bool = F::EXACT;
     const SEES_DEATHS: bool = F::SEES_DEATHS;
+    const READY_IS_EXACT: bool = F::READY_IS_EXACT;
+    const CLASSES_SHARE_A_WAY: bool = F::CLASSES_SHARE_A_WAY;
+    const KEYS_ARE_PERSONAL: bool = F::KEYS_ARE_PERSONAL;
+    const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
+    const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
 
     fn start(count: usize) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count);
@@ -81,6 +114,28 @@ impl<F: Fixture> Fixture for Counted<F> {
 
     fn abandon(&mut self, index: usize, btl: Self::Btl) {
         self.inner.abandon(index, btl.into_inner());
+    }
+
+    fn now(&mut self, call: u64) -> Instant {
+        self.inner.now(call)
+    }
+
+    fn wait(&mut self) {
+        self.inner.wait();
+    }
+
+    fn break_connection(
+        &mut self,
+        btl: &mut Self::Btl,
+        endpoint: <F::Btl as Btl>::Endpoint,
+        from: usize,
+        to: usize,
+    ) -> bool {
+        self.inner.break_connection(btl.inner_mut(), endpoint, from, to)
+    }
+
+    fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        self.inner.is_readable(descriptors)
     }
 
     fn announce_sleep(&mut self, index: usize) {

@@ -20,6 +20,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
         limits.transfer_bytes_max > 0,
         "{limits:?}"
     );
+    assert_eq!(limits.emulated & !limits.abilities, 0, "what is emulated is an ability: {limits:?}");
     cluster.send(sender, receiver, MessageClass::Data, 0, 8);
     cluster.settle();
     assert_eq!(*cluster.btl(sender).limits(endpoint), limits);

@@ -2,15 +2,21 @@
 //! A BTL of plain queues, to test the suite itself. Without a [`Mutation`] it passes the suite. Each mutation breaks one requirement of
 //! the contract, and the test of this requirement fails.
 
+mod descriptor;
+mod remote_memory;
+
 use super::{
-    Fixture, control, evidence, fairness, flow_control, limits, order, quarantine, sever, sleep, streams,
+    Fixture, control, evidence, fairness, flow_control, limits, order, quarantine, reconnection, sever,
+    sleep, streams,
 };
 use crate::{
     Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
-    PayloadWriter, SendError, Sink, Stream, TransportId, WakeSet,
+    PayloadWriter, Regions, SendError, Sink, Stream, TransportId, WakeSet,
 };
 use core::cell::RefCell;
+use descriptor::Descriptor;
 use mend_base::{Instant, PeerIndex, Reader};
+use remote_memory::Operations;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
@@ -47,6 +53,21 @@ const REPORTS_LIVING_PEERS: Mutation = 27;
 const REPORTS_DEATHS_TWICE: Mutation = 28;
 const REPORTS_DEATHS_ONCE_ONLY: Mutation = 29;
 const REPEATS_AFTER_A_PANIC: Mutation = 30;
+const RESET_LOSES: Mutation = 31;
+const RESET_DOUBLES: Mutation = 32;
+const RESET_LOSES_AT_THE_OTHER_END: Mutation = 33;
+const DESCRIPTOR_IS_SILENT: Mutation = 34;
+const DESCRIPTOR_IS_NEVER_SILENT: Mutation = 35;
+/// No fault: messages need time on one way for all classes, and a process learns of them, and of free send resources, in `progress`.
+pub(crate) const NETWORK: Mutation = 36;
+/// As `NETWORK`, and a message may be lost on its way.
+const NETWORK_LOSES: Mutation = 37;
+/// As `NETWORK`, and control messages need room as data do.
+const NETWORK_HOLDS_CONTROL: Mutation = 38;
+/// As `NETWORK`, and a message on its way wakes nobody when it arrives.
+const NETWORK_IS_SILENT: Mutation = 39;
+/// The first mutation of `remote_memory`.
+const REMOTE_MEMORY: Mutation = 64;
 
 pub(crate) struct MockFixture<const M: Mutation> {
     fabric: Rc<RefCell<MockFabric>>,
@@ -61,6 +82,16 @@ struct MockFabric {
     sleepers: BTreeMap<u32, bool>,
     /// The processes that have ended.
     dead: BTreeSet<u32>,
+    /// The connections that broke, by the process that finds out, and its peer.
+    broken: BTreeSet<(u32, u32)>,
+    /// The registered memory of each process.
+    memory: BTreeMap<u32, Regions>,
+    /// Time, as calls of [`Fixture::wait`]; only a network needs it.
+    time: u64,
+    /// The processes to which a credit came that makes no callback.
+    credits: BTreeSet<u32>,
+    /// The descriptor of each process.
+    descriptors: BTreeMap<u32, Descriptor>,
 }
 
 #[derive(Default)]
@@ -71,6 +102,8 @@ struct MockLink {
     /// A send was `Busy`, and `on_sendable` was not called since.
     refused: bool,
     sent: u32,
+    /// What has left and has not arrived, with the time of its arrival; only in a network.
+    way: VecDeque<(u64, MessageClass, Item)>,
 }
 
 #[derive(Clone)]
@@ -86,6 +119,7 @@ pub(crate) struct MockBtl<const M: Mutation> {
     /// The endpoint that is polled first.
     first: usize,
     limits: Limits,
+    operations: Operations,
 }
 
 struct MockEndpoint {
@@ -94,6 +128,8 @@ struct MockEndpoint {
     state: State,
     /// What `check_peers` knows of the end of the peer.
     end: PeerEnd,
+    /// That the connection broke was reported, and it was not resumed since.
+    reported_break: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -115,16 +151,20 @@ enum State {
 impl<const M: Mutation> Fixture for MockFixture<M> {
     type Btl = MockBtl<M>;
     const SEES_DEATHS: bool = true;
+    const KEYS_ARE_PERSONAL: bool = true;
+    const READY_IS_EXACT: bool = !is_network(M);
+    const CLASSES_SHARE_A_WAY: bool = is_network(M);
+    const ROUNDS_TO_LEAVE: usize = if is_network(M) { TIME_ON_THE_WAY as usize + 1 } else { 0 };
 
     fn start(count: usize) -> (Self, Vec<MockBtl<M>>) {
         let fabric = Rc::new(RefCell::new(MockFabric::default()));
         let limits = Limits {
-            abilities: Ability::Streams as u32,
+            abilities: ABILITIES,
             emulated: 0,
             control_bytes_max: 100,
             message_bytes_max: 3000,
             chunk_bytes: 2048,
-            transfer_bytes_max: 0,
+            transfer_bytes_max: 64 << 10,
         };
         let mock = |me| MockBtl {
             me,
@@ -132,6 +172,7 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
             endpoints: Vec::new(),
             first: 0,
             limits: limits.clone(),
+            operations: Operations::default(),
         };
         let all = (0..count as u32).map(mock).collect();
         (MockFixture { fabric }, all)
@@ -139,6 +180,23 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
 
     fn abandon(&mut self, index: usize, _btl: MockBtl<M>) {
         self.end(index);
+    }
+
+    fn wait(&mut self) {
+        self.fabric.borrow_mut().wait::<M>();
+    }
+
+    fn break_connection(&mut self, _btl: &mut MockBtl<M>, _endpoint: u32, from: usize, to: usize) -> bool {
+        self.cut(from, to)
+    }
+
+    fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        self.wait();
+        let fabric = self.fabric.borrow();
+        fabric
+            .descriptors
+            .values()
+            .any(|descriptor| descriptor.is_one_of(descriptors) && descriptor.is_readable())
     }
 
     fn announce_sleep(&mut self, index: usize) {
@@ -155,21 +213,86 @@ impl<const M: Mutation> MockFixture<M> {
     pub(crate) fn end(&mut self, index: usize) {
         self.fabric.borrow_mut().dead.insert(index as u32);
     }
+
+    /// The connection breaks, and process `from` finds out. The queues of the fabric stay: they stand for what both ends send again.
+    pub(crate) fn cut(&mut self, from: usize, to: usize) -> bool {
+        let (from, to) = (from as u32, to as u32);
+        let mut fabric = self.fabric.borrow_mut();
+        fabric.broken.insert((from, to));
+        match M {
+            RESET_LOSES => fabric.link(from, to).data.clear(),
+            RESET_LOSES_AT_THE_OTHER_END => fabric.link(to, from).data.clear(),
+            RESET_DOUBLES => {
+                let data = &mut fabric.link(from, to).data;
+                if let Some(first) = data.front().cloned() {
+                    data.push_front(first);
+                }
+            }
+            _ => {}
+        }
+        true
+    }
 }
 
 impl MockFabric {
+    /// Time passes: what arrives now makes the descriptor of its receiver readable.
+    fn wait<const M: Mutation>(&mut self) {
+        self.time += 1;
+        let due = |link: &MockLink| link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time);
+        let receivers: Vec<u32> =
+            self.links.iter().filter(|(_, link)| due(link)).map(|((_, to), _)| *to).collect();
+        if M != NETWORK_IS_SILENT {
+            receivers.into_iter().for_each(|receiver| self.wake(receiver));
+        }
+    }
+
+    /// Process `to` takes what has arrived.
+    fn arrive(&mut self, to: u32) {
+        self.credits.remove(&to);
+        for link in self.links.iter_mut().filter(|((_, receiver), _)| *receiver == to).map(|(_, link)| link) {
+            while link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time) {
+                link.data.extend(link.way.pop_front().map(|(_, _, item)| item));
+            }
+        }
+    }
+
+    /// Whether something is there that `to` has not taken: a message or a credit.
+    fn has_arrived(&self, to: u32) -> bool {
+        let due = |link: &MockLink| link.way.front().is_some_and(|(arrival, ..)| *arrival <= self.time);
+        self.credits.contains(&to)
+            || self.links.iter().any(|((_, receiver), link)| *receiver == to && due(link))
+    }
+
     fn link(&mut self, from: u32, to: u32) -> &mut MockLink {
         self.links.entry((from, to)).or_default()
     }
 
     fn wake(&mut self, process: u32) {
         self.sleepers.entry(process).and_modify(|woken| *woken = true);
+        if let Some(descriptor) = self.descriptors.get(&process) {
+            descriptor.ring();
+        }
     }
 }
 
 impl MockLink {
     fn has_space(&self) -> bool {
-        self.data.len() < LINK_MESSAGES
+        let data = self.way.iter().filter(|(_, class, _)| *class == MessageClass::Data).count();
+        self.data.len() + data < LINK_MESSAGES
+    }
+
+    /// A message leaves for a receiver that is far away. A state replaces one of the same id that is still on its way.
+    fn leave<const M: Mutation>(&mut self, time: u64, class: MessageClass, item: Item) {
+        self.sent += 1;
+        if M == NETWORK_LOSES && self.sent.is_multiple_of(20) {
+            return;
+        }
+        let id = |item: &Item| if let Item::Message(id, ..) = item { Some(*id) } else { None };
+        if class == MessageClass::Mailbox {
+            let new = id(&item);
+            self.way.retain(|(_, class, old)| *class != MessageClass::Mailbox || id(old) != new);
+        }
+        self.way.push_back((time + TIME_ON_THE_WAY, class, item));
     }
 
     fn take<const M: Mutation>(&mut self) -> Option<Item> {
@@ -226,6 +349,10 @@ impl<const M: Mutation> MockBtl<M> {
     fn post(&mut self, endpoint: usize, class: MessageClass, item: Item) {
         let slot = self.endpoints[endpoint].slot;
         let mut fabric = self.fabric.borrow_mut();
+        if is_network(M) {
+            let time = fabric.time;
+            return fabric.link(self.me, slot).leave::<M>(time, class, item);
+        }
         fabric.link(self.me, slot).put::<M>(class, item);
         if M != WAKES_NO_RECEIVER {
             fabric.wake(slot);
@@ -234,7 +361,7 @@ impl<const M: Mutation> MockBtl<M> {
 
     /// Delivers one event of this endpoint, if there is one.
     fn step(&mut self, index: usize, sink: &mut impl Sink<u32>) -> bool {
-        let MockEndpoint { peer, slot, state, end } = self.endpoints[index];
+        let MockEndpoint { peer, slot, state, end, reported_break } = self.endpoints[index];
         let name = index as u32;
         if end == PeerEnd::Found {
             self.endpoints[index].end =
@@ -242,12 +369,21 @@ impl<const M: Mutation> MockBtl<M> {
             sink.on_error(peer, name, Cause::Exited);
             return true;
         }
+        let down = self.is_down(slot);
+        if state == State::Connected && self.finds_break(slot) && !reported_break {
+            self.endpoints[index].reported_break = true;
+            sink.on_error(peer, name, Cause::LinkDown);
+            return true;
+        }
         if state == State::Connecting {
             self.endpoints[index].state = State::Connected;
             sink.on_sendable(peer, name);
             return true;
         }
-        let delivers = state == State::Connected
+        if self.step_operations(index, down, sink) {
+            return true;
+        }
+        let delivers = (state == State::Connected && !down)
             || (state == State::Severing && M != SEVER_FORGETS)
             || (state == State::Severed && M == DELIVERS_AFTERWARDS);
         if state == State::Quarantined && M == QUARANTINE_DROPS {
@@ -277,6 +413,7 @@ impl<const M: Mutation> MockBtl<M> {
             }
             None if state == State::Severing => {
                 self.endpoints[index].state = State::Severed;
+                self.end_access(slot);
                 sink.on_severed(peer, name);
                 if M == REPORTS_SEVERED_TWICE {
                     sink.on_severed(peer, name);
@@ -300,11 +437,26 @@ impl<const M: Mutation> MockBtl<M> {
         let item = fabric.link(slot, self.me).take::<M>();
         if item.is_some() && M != WAKES_NO_SENDER {
             fabric.wake(slot);
+            fabric.credits.insert(slot);
         }
         item
     }
 
+    /// Whether this process finds out that the connection broke.
+    fn finds_break(&self, slot: u32) -> bool {
+        self.fabric.borrow().broken.contains(&(self.me, slot))
+    }
+
+    /// Whether the connection is broken at either end.
+    fn is_down(&self, slot: u32) -> bool {
+        let broken = &self.fabric.borrow().broken;
+        broken.contains(&(self.me, slot)) || broken.contains(&(slot, self.me))
+    }
+
     fn has_events(&self) -> bool {
+        if !self.operations.is_empty() {
+            return true;
+        }
         let mut fabric = self.fabric.borrow_mut();
         self.endpoints.iter().any(|endpoint| match endpoint.state {
             _ if endpoint.end == PeerEnd::Found => true,
@@ -327,8 +479,6 @@ impl Clone for MockEndpoint {
 
 impl Copy for MockEndpoint {}
 
-impl<const M: Mutation> crate::Rdma for MockBtl<M> {}
-
 impl<const M: Mutation> Btl for MockBtl<M> {
     type Endpoint = u32;
 
@@ -339,7 +489,13 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = card.entry(MOCK).ok_or(ConnectError::Unreachable)?;
         let slot = Reader::new(entry).u32().ok_or(ConnectError::LayoutDiffers)?;
-        self.endpoints.push(MockEndpoint { peer, slot, state: State::Connecting, end: PeerEnd::Unknown });
+        self.endpoints.push(MockEndpoint {
+            peer,
+            slot,
+            state: State::Connecting,
+            end: PeerEnd::Unknown,
+            reported_break: false,
+        });
         Ok(self.endpoints.len() as u32 - 1)
     }
 
@@ -352,7 +508,10 @@ impl<const M: Mutation> Btl for MockBtl<M> {
     }
 
     fn resume(&mut self, endpoint: u32) {
+        self.operations.resume::<M>(endpoint as usize);
         let endpoint = &mut self.endpoints[endpoint as usize];
+        self.fabric.borrow_mut().broken.remove(&(self.me, endpoint.slot));
+        endpoint.reported_break = false;
         endpoint.state = State::Connecting;
         if M != REPORTS_DEATHS_ONCE_ONLY {
             endpoint.end = PeerEnd::Unknown;
@@ -380,7 +539,8 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let mut payload = vec![0; len];
-        let data = class == MessageClass::Data || (M == CONTROL_WAITS && class == MessageClass::Control);
+        let holds_control = matches!(M, CONTROL_WAITS | NETWORK_HOLDS_CONTROL);
+        let data = class == MessageClass::Data || (holds_control && class == MessageClass::Control);
         let admitted = self.admit(to as usize, data);
         if admitted.is_ok() || M == FILLS_WHEN_BUSY {
             fill(PayloadWriter::from(&mut payload[..]));
@@ -417,7 +577,8 @@ impl<const M: Mutation> Btl for MockBtl<M> {
 
     fn progress(&mut self, _now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let budget = if M == EXCEEDS_ITS_BUDGET { budget + 1 } else { budget };
-        let (mut events, mut idle) = (0, 0);
+        self.fabric.borrow_mut().arrive(self.me);
+        let (mut events, mut idle) = (self.end_handles(budget, sink), 0);
         if M == STARVES {
             self.first = 0;
         }
@@ -442,14 +603,39 @@ impl<const M: Mutation> Btl for MockBtl<M> {
         }
     }
 
-    fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
-        let pending = self.has_events() && M != NEVER_PENDING || M == ALWAYS_PENDING;
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        let arrived = is_network(M) && self.fabric.borrow().has_arrived(self.me);
+        let pending = (self.has_events() && M != NEVER_PENDING) || M == ALWAYS_PENDING || arrived;
+        let descriptor = Descriptor::new();
+        if M == DESCRIPTOR_IS_NEVER_SILENT {
+            descriptor.ring();
+        }
+        wake.descriptors.push(descriptor.number());
+        if M == DESCRIPTOR_IS_SILENT {
+            // Nobody rings it.
+            wake.descriptors[0] = -1;
+        }
+        self.fabric.borrow_mut().descriptors.insert(self.me, descriptor);
         if pending { Err(EventPending) } else { Ok(()) }
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.fabric.borrow_mut().descriptors.remove(&self.me);
+    }
 }
 
+const ABILITIES: u32 = Ability::Streams as u32
+    | Ability::Put as u32
+    | Ability::Get as u32
+    | Ability::Atomics as u32
+    | Ability::Flush as u32
+    | Ability::SleepDescriptor as u32;
+/// Whether this mock is a network.
+const fn is_network(mutation: Mutation) -> bool {
+    matches!(mutation, NETWORK | NETWORK_LOSES | NETWORK_HOLDS_CONTROL | NETWORK_IS_SILENT)
+}
+
+const TIME_ON_THE_WAY: u64 = 3;
 const MOCK: TransportId = TransportId(200);
 const LINK_MESSAGES: usize = 40;
 
@@ -463,6 +649,18 @@ mod with_faults {
 
 mod counted {
     crate::conformance!(crate::conformance::Counted<super::MockFixture<{ super::NONE }>>);
+}
+
+mod network {
+    crate::conformance!(super::MockFixture<{ super::NETWORK }>);
+}
+
+mod network_with_faults {
+    crate::conformance!(crate::conformance::Injected<super::MockFixture<{ super::NETWORK }>>);
+}
+
+mod network_counted {
+    crate::conformance!(crate::conformance::Counted<super::MockFixture<{ super::NETWORK }>>);
 }
 
 /// Asserts that the test of the requirement fails.
@@ -575,6 +773,39 @@ fn a_broken_sleep_is_caught() {
         WAKES_NO_SENDER,
         sleep::sendable_after_arm_wakes_and_is_reported::<MockFixture<WAKES_NO_SENDER>>,
     );
+}
+
+#[test]
+fn a_descriptor_that_does_not_ring_or_rings_for_nothing_is_caught() {
+    let requirement =
+        sleep::a_descriptor_becomes_readable_when_a_message_comes::<MockFixture<DESCRIPTOR_IS_SILENT>>;
+    assert_caught(DESCRIPTOR_IS_SILENT, requirement);
+    let requirement =
+        sleep::a_descriptor_becomes_readable_when_a_message_comes::<MockFixture<DESCRIPTOR_IS_NEVER_SILENT>>;
+    assert_caught(DESCRIPTOR_IS_NEVER_SILENT, requirement);
+}
+
+#[test]
+fn a_reset_that_loses_or_doubles_is_caught() {
+    let requirement = reconnection::a_reset_at_one_end_loses_and_doubles_nothing::<MockFixture<RESET_LOSES>>;
+    assert_caught(RESET_LOSES, requirement);
+    let requirement =
+        reconnection::a_reset_at_both_ends_loses_and_doubles_nothing::<MockFixture<RESET_DOUBLES>>;
+    assert_caught(RESET_DOUBLES, requirement);
+    let requirement = reconnection::a_reset_while_reconnecting_loses_and_doubles_nothing::<
+        MockFixture<RESET_LOSES_AT_THE_OTHER_END>,
+    >;
+    assert_caught(RESET_LOSES_AT_THE_OTHER_END, requirement);
+}
+
+#[test]
+fn a_broken_network_is_caught_although_it_may_take_its_time() {
+    assert_caught(NETWORK_LOSES, order::messages_arrive_whole_and_in_order::<MockFixture<NETWORK_LOSES>>);
+    let requirement = control::control_overtakes_data_that_waits::<MockFixture<NETWORK_HOLDS_CONTROL>>;
+    assert_caught(NETWORK_HOLDS_CONTROL, requirement);
+    let requirement =
+        sleep::a_descriptor_becomes_readable_when_a_message_comes::<MockFixture<NETWORK_IS_SILENT>>;
+    assert_caught(NETWORK_IS_SILENT, requirement);
 }
 
 /// Sends forty messages and checks the counts.

@@ -65,6 +65,7 @@ pub fn a_quarantined_endpoint_can_be_severed<F: Fixture>() {
     for number in 0..4 {
         cluster.send(sender, receiver, MessageClass::Data, number, 40);
     }
+    cluster.let_leave(sender);
     cluster.btl(receiver).quarantine(back);
     for _ in 0..10 {
         cluster.progress_all();

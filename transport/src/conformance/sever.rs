@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Severing an endpoint: the complete messages of the peer are delivered, then `on_severed` is called once (the severed report), then
-//! nothing follows.
+//! nothing follows. Complete is what has left the peer: over a network, what the kernel of the receiver has taken
+//! ([`Fixture::ROUNDS_TO_LEAVE`]).
 
 use super::cluster::pattern;
 use super::{Callback, Cluster, Fixture};
@@ -19,8 +20,8 @@ pub fn complete_messages_come_before_the_severed_report<F: Fixture>() {
     assert_some_of_each::<F>(&cluster, &expected);
 }
 
-/// Sends data messages 0..20, control messages 100..104, state 200, and chunks 0..4 of one stream, without progress. Returns the bytes of
-/// the stream.
+/// Sends data messages 0..20, control messages 100..104, state 200, and chunks 0..4 of one stream, without progress of the
+/// receiver, and lets them leave. Returns the bytes of the stream.
 fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let mut send = |class, number| {
@@ -42,6 +43,7 @@ fn send_some_of_each<F: Fixture>(cluster: &mut Cluster<F>) -> Vec<u8> {
             bytes.extend(pattern(number, len));
         }
     }
+    cluster.let_leave(sender);
     bytes
 }
 
@@ -129,12 +131,9 @@ pub fn severing_with_a_budget_of_one_ends_too<F: Fixture>() {
     let expected = send_some_of_each::<F>(&mut cluster);
     let back = cluster.endpoint(receiver, sender);
     cluster.btl(receiver).sever(back);
-    for _ in 0..super::cluster::STEPS {
-        if cluster.severed_reports(receiver, sender) == 1 {
-            break;
-        }
-        cluster.progress_with(receiver, 1);
-    }
+    cluster.until_of("the severed report comes", &[receiver], 1, |cluster| {
+        cluster.severed_reports(receiver, sender) == 1
+    });
     assert_some_of_each::<F>(&cluster, &expected);
 }
 

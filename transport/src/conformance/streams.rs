@@ -8,14 +8,13 @@ use mend_base::Random;
 
 const STREAMS: [Stream; 2] = [Stream(3), Stream(0xFFFF_FFF0)];
 
-fn two_with_streams<F: Fixture>() -> Option<Cluster<F>> {
-    let mut cluster = Cluster::connected(2);
-    cluster.can(Ability::Streams).then_some(cluster)
+fn two_with_streams<F: Fixture>(requirement: &str) -> Option<Cluster<F>> {
+    Cluster::with_abilities(requirement, 2, &[Ability::Streams])
 }
 
 /// Two streams and messages are in flight at the same time; each arrives in order.
 pub fn streams_interleave_each_in_order<F: Fixture>() {
-    let Some(mut cluster) = two_with_streams::<F>() else { return };
+    let Some(mut cluster) = two_with_streams::<F>("streams_interleave_each_in_order") else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let (_, chunk, _) = cluster.sizes();
     let mut random = Random(3);
@@ -36,7 +35,7 @@ pub fn streams_interleave_each_in_order<F: Fixture>() {
 
 /// A sender that waits for `on_sendable` after each `Busy` sends all its chunks.
 pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
-    let Some(mut cluster) = two_with_streams::<F>() else { return };
+    let Some(mut cluster) = two_with_streams::<F>("a_full_stream_is_busy_and_loses_nothing") else { return };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let (_, chunk, _) = cluster.sizes();
     let (mut next, mut waits, mut expected) = (0, 0, Vec::new());
@@ -64,7 +63,9 @@ pub fn a_full_stream_is_busy_and_loses_nothing<F: Fixture>() {
 
 /// Chunks of one byte up to the limit arrive as they were sent.
 pub fn a_chunk_may_have_any_length_up_to_the_limit<F: Fixture>() {
-    let Some(mut cluster) = two_with_streams::<F>() else { return };
+    let Some(mut cluster) = two_with_streams::<F>("a_chunk_may_have_any_length_up_to_the_limit") else {
+        return;
+    };
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
     let (_, chunk, _) = cluster.sizes();
     let lengths = [1, 2, 7, 8, 9, 63, 64, 65, 127, 128, chunk - 65, chunk - 1, chunk];

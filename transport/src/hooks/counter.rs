@@ -2,13 +2,15 @@
 //! Checks that every message is delivered exactly once and unchanged, and that no callback follows `on_severed`.
 //!
 //! The BTLs of one job share an [`InFlight`]. A message or chunk is recorded there when its send succeeds, and removed, by its
-//! contents, when it is delivered. A delivery without a record fails the test: the message was never sent, came twice, or was
+//! contents, when it is delivered. An operation with a cookie is recorded when it starts, and removed when it ends; none of an endpoint may
+//! be left when that endpoint is severed. A delivery without a record fails the test: the message was never sent, came twice, or was
 //! changed. [`InFlight::assert_conserved`] checks at the end that nothing is missing. `mend_base::LifecycleCheck` checks that each
 //! request ends once.
 
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
-    SendError, Sink, Stream, WakeSet,
+    AmId, Atomic, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    Payload, PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Sink,
+    Span, Stream, UserMemory, WakeSet,
 };
 use core::cell::RefCell;
 use mend_base::{Instant, PeerIndex};
@@ -22,6 +24,8 @@ pub struct Counter<B: Btl> {
     in_flight: InFlight,
     counts: Counts,
     endpoints: Vec<Tracked<B::Endpoint>>,
+    /// The operations of this BTL that have started and not ended, with their endpoints.
+    operations: Vec<(Cookie, B::Endpoint)>,
 }
 
 /// How many events of each kind this BTL has seen.
@@ -130,7 +134,13 @@ fn take(counts: &mut BTreeMap<u64, u64>, digest: u64) -> bool {
 impl<B: Btl> Counter<B> {
     /// Wraps `inner`, and records its messages in `in_flight`.
     pub fn new(inner: B, in_flight: &InFlight) -> Self {
-        Counter { inner, in_flight: in_flight.clone(), counts: Counts::default(), endpoints: Vec::new() }
+        Counter {
+            inner,
+            in_flight: in_flight.clone(),
+            counts: Counts::default(),
+            endpoints: Vec::new(),
+            operations: Vec::new(),
+        }
     }
 
     /// What this BTL has seen.
@@ -138,9 +148,18 @@ impl<B: Btl> Counter<B> {
         self.counts
     }
 
+    /// The BTL inside.
+    pub fn inner_mut(&mut self) -> &mut B {
+        &mut self.inner
+    }
+
     /// The BTL without its counter. Its messages in flight may be missing at the end, as after `sever`.
     pub fn into_inner(self) -> B {
-        self.in_flight.0.borrow_mut().severed = true;
+        let mut entries = self.in_flight.0.borrow_mut();
+        entries.severed = true;
+        // They end with the process.
+        self.operations.iter().for_each(|(cookie, _)| _ = entries.open.remove(cookie));
+        drop(entries);
         self.inner
     }
 
@@ -155,6 +174,30 @@ impl<B: Btl> Counter<B> {
     fn answered(&mut self, answer: Result<(), SendError>) -> bool {
         self.counts.busy += u64::from(answer == Err(SendError::Busy));
         answer.is_ok()
+    }
+
+    /// Records an operation that was answered.
+    fn started(&mut self, to: B::Endpoint, done: Cookie, answer: Result<(), SendError>) {
+        self.assert_refused(to, answer);
+        if self.answered(answer) {
+            self.in_flight.start(done);
+            self.operations.push((done, to));
+        }
+    }
+
+    /// The inner BTL, and a sink that counts its callbacks.
+    fn counting<'a, S: Sink<B::Endpoint>>(
+        &'a mut self,
+        sink: &'a mut S,
+    ) -> (&'a mut B, CountingSink<'a, S, B::Endpoint>) {
+        let sink = CountingSink {
+            sink,
+            entries: &self.in_flight.0,
+            counts: &mut self.counts,
+            endpoints: &mut self.endpoints,
+            operations: &mut self.operations,
+        };
+        (&mut self.inner, sink)
     }
 
     fn assert_refused(&self, to: B::Endpoint, answer: Result<(), SendError>) {
@@ -253,13 +296,13 @@ impl<B: Btl> Btl for Counter<B> {
     }
 
     fn take_message(&mut self, now: Instant, from: B::Endpoint, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (entries, counts, endpoints) = (&self.in_flight.0, &mut self.counts, &mut self.endpoints[..]);
-        self.inner.take_message(now, from, &mut CountingSink { sink, entries, counts, endpoints })
+        let (inner, mut sink) = self.counting(sink);
+        inner.take_message(now, from, &mut sink)
     }
 
     fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
-        let (entries, counts, endpoints) = (&self.in_flight.0, &mut self.counts, &mut self.endpoints[..]);
-        self.inner.progress(now, budget, &mut CountingSink { sink, entries, counts, endpoints })
+        let (inner, mut sink) = self.counting(sink);
+        inner.progress(now, budget, &mut sink)
     }
 
     fn check_peers(&mut self) {
@@ -268,6 +311,10 @@ impl<B: Btl> Btl for Counter<B> {
 
     fn call_helpers(&mut self) {
         self.inner.call_helpers();
+    }
+
+    fn is_flushed(&mut self) -> bool {
+        self.inner.is_flushed()
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -279,12 +326,88 @@ impl<B: Btl> Btl for Counter<B> {
     }
 }
 
+impl<B: Rdma> Rdma for Counter<B> {
+    fn register(&mut self, with: B::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
+        self.inner.register(with, memory)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        self.in_flight.start(done);
+        self.inner.unregister(region, done);
+    }
+
+    fn expose(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        self.inner.expose(to, local, access)
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.in_flight.start(done);
+        self.inner.unexpose(exposure, done);
+    }
+
+    fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
+        self.inner.import(from, key)
+    }
+
+    fn put(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.put(to, local, remote, remote_offset, done);
+        self.started(to, done, answer);
+        answer
+    }
+
+    fn get(
+        &mut self,
+        from: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.get(from, local, remote, remote_offset, done);
+        self.started(from, done, answer);
+        answer
+    }
+
+    fn atomic(
+        &mut self,
+        to: B::Endpoint,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.atomic(to, operation, local, remote, remote_offset, done);
+        self.started(to, done, answer);
+        answer
+    }
+
+    fn flush(&mut self, to: B::Endpoint, done: Cookie) -> Result<(), SendError> {
+        let answer = self.inner.flush(to, done);
+        self.started(to, done, answer);
+        answer
+    }
+}
+
 /// Checks and counts each callback, and passes it on.
 struct CountingSink<'a, S, E> {
     sink: &'a mut S,
     entries: &'a RefCell<Entries>,
     counts: &'a mut Counts,
     endpoints: &'a mut [Tracked<E>],
+    operations: &'a mut Vec<(Cookie, E)>,
 }
 
 impl<S, E: Copy + Eq> CountingSink<'_, S, E> {
@@ -326,6 +449,7 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for CountingSink<'_, S, E> {
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
         self.counts.done += 1;
         assert!(self.entries.borrow_mut().open.remove(&done), "{done:?} ended twice, or was never started");
+        self.operations.retain(|(open, _)| *open != done);
         self.sink.on_done(done, result);
     }
 
@@ -344,6 +468,8 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for CountingSink<'_, S, E> {
     fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
         self.assert_not_severed(endpoint, "a second on_severed");
         self.counts.severed += 1;
+        let left = self.operations.iter().find(|(_, whose)| *whose == endpoint);
+        assert!(left.is_none(), "on_severed before the end of an operation");
         let tracked = self.endpoints.iter_mut().find(|tracked| tracked.endpoint == endpoint);
         let was_severing = tracked.is_some_and(|tracked| {
             let was_severing = tracked.state == State::Severing;

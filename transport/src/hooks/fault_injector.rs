@@ -3,10 +3,12 @@
 //! evidence. A random generator with a given seed decides when.
 
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
-    SendError, Sink, Stream, WakeSet,
+    AmId, Atomic, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    Payload, PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Sink,
+    Span, Stream, UserMemory, WakeSet,
 };
 use mend_base::{Instant, PeerIndex, Random};
+use std::collections::VecDeque;
 
 /// A BTL with injected faults.
 #[derive(Debug)]
@@ -15,6 +17,8 @@ pub struct FaultInjector<B: Btl> {
     faults: Faults,
     chance: Chance,
     endpoints: Vec<Tracked<B::Endpoint>>,
+    /// Operations that have ended, and whose `on_done` was delayed.
+    late: VecDeque<(Cookie, Result<(), SendError>)>,
 }
 
 /// How often each fault happens.
@@ -26,6 +30,10 @@ pub struct Faults {
     pub busy: OneIn,
     /// `send_chunk` answers `Busy`, though it could send; `on_sendable` follows.
     pub chunk_busy: OneIn,
+    /// A put, a get, an atomic operation or a flush answers `Busy`, though it could start; `on_sendable` follows.
+    pub operation_busy: OneIn,
+    /// `on_done` is delayed to a later call of progress, though not after `on_severed`.
+    pub late_done: OneIn,
     /// `on_sendable` is delayed to a later call of progress.
     pub late_sendable: OneIn,
     /// `progress` does nothing.
@@ -73,6 +81,8 @@ impl Faults {
         connect: OneIn(0),
         busy: OneIn(0),
         chunk_busy: OneIn(0),
+        operation_busy: OneIn(0),
+        late_done: OneIn(0),
         late_sendable: OneIn(0),
         progress_skipped: OneIn(0),
         budget_one: OneIn(0),
@@ -86,6 +96,8 @@ impl Faults {
         connect: OneIn(3),
         busy: OneIn(5),
         chunk_busy: OneIn(5),
+        operation_busy: OneIn(5),
+        late_done: OneIn(3),
         late_sendable: OneIn(3),
         progress_skipped: OneIn(4),
         budget_one: OneIn(4),
@@ -97,12 +109,18 @@ impl Faults {
 impl<B: Btl> FaultInjector<B> {
     /// Wraps `inner`, with faults at moments that `seed` decides.
     pub fn new(inner: B, faults: Faults, seed: u64) -> Self {
-        FaultInjector { inner, faults, chance: Chance { random: Random(seed).into() }, endpoints: Vec::new() }
+        let chance = Chance { random: Random(seed).into() };
+        FaultInjector { inner, faults, chance, endpoints: Vec::new(), late: VecDeque::new() }
     }
 
     /// Changes how often faults happen from now on.
     pub fn set_faults(&mut self, faults: Faults) {
         self.faults = faults;
+    }
+
+    /// The BTL inside.
+    pub fn inner_mut(&mut self) -> &mut B {
+        &mut self.inner
     }
 
     /// The BTL without its faults.
@@ -142,6 +160,26 @@ impl<B: Btl> FaultInjector<B> {
             if due && !self.chance.happens(self.faults.late_sendable) {
                 tracked.report_is_due = false;
                 sink.on_sendable(tracked.peer, tracked.endpoint);
+                events += 1;
+            }
+        }
+        events
+    }
+
+    /// Whether `on_done` may be delayed: not any more once an endpoint was severed, so that no cookie ends after `on_severed`.
+    fn may_delay_done(&self) -> bool {
+        self.endpoints.iter().all(|tracked| tracked.state != State::Severed)
+    }
+
+    /// Calls `on_done` for operations where it was delayed, unless it is delayed again; at most `budget` calls.
+    fn report_late_done(&mut self, budget: u32, sink: &mut impl Sink<B::Endpoint>) -> u32 {
+        let mut events = 0;
+        while events < budget
+            && !self.late.is_empty()
+            && !(self.may_delay_done() && self.chance.happens(self.faults.late_done))
+        {
+            if let Some((cookie, result)) = self.late.pop_front() {
+                sink.on_done(cookie, result);
                 events += 1;
             }
         }
@@ -248,14 +286,21 @@ impl<B: Btl> Btl for FaultInjector<B> {
             return 0;
         }
         let mut events = self.report_delayed_sendable(budget, sink);
+        events += self.report_late_done(budget - events, sink);
+        if !self.late.is_empty() && !self.may_delay_done() {
+            return events;
+        }
         events += self.inject_error(budget - events, sink);
         let rest = budget - events;
         let rest = if self.chance.happens(self.faults.budget_one) { rest.min(1) } else { rest };
+        let may_delay_done = self.may_delay_done();
         let mut delaying = DelayingSink {
             sink,
             endpoints: &mut self.endpoints,
             chance: &self.chance,
-            late: self.faults.late_sendable,
+            late_sendable: self.faults.late_sendable,
+            late_done: if may_delay_done { self.faults.late_done } else { OneIn(0) },
+            late: &mut self.late,
             delayed: 0,
         };
         let reported = self.inner.progress(now, rest, &mut delaying);
@@ -270,11 +315,15 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.call_helpers();
     }
 
+    fn is_flushed(&mut self) -> bool {
+        self.inner.is_flushed()
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         // No peer wakes this process for callbacks that were delayed here.
         let due =
             self.endpoints.iter().any(|tracked| tracked.report_is_due && tracked.state == State::Connected);
-        if due || self.chance.happens(self.faults.arm_pending) {
+        if due || !self.late.is_empty() || self.chance.happens(self.faults.arm_pending) {
             return Err(EventPending);
         }
         self.inner.arm(wake)
@@ -285,12 +334,91 @@ impl<B: Btl> Btl for FaultInjector<B> {
     }
 }
 
-/// Delays some calls of `on_sendable`, and passes all other callbacks on.
+impl<B: Rdma> Rdma for FaultInjector<B> {
+    fn register(&mut self, with: B::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
+        self.inner.register(with, memory)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        self.inner.unregister(region, done);
+    }
+
+    fn expose(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        self.inner.expose(to, local, access)
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.inner.unexpose(exposure, done);
+    }
+
+    fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
+        self.inner.import(from, key)
+    }
+
+    fn put(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        if self.refuses(to, self.faults.operation_busy) {
+            return Err(SendError::Busy);
+        }
+        self.inner.put(to, local, remote, remote_offset, done)
+    }
+
+    fn get(
+        &mut self,
+        from: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        if self.refuses(from, self.faults.operation_busy) {
+            return Err(SendError::Busy);
+        }
+        self.inner.get(from, local, remote, remote_offset, done)
+    }
+
+    fn atomic(
+        &mut self,
+        to: B::Endpoint,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        if self.refuses(to, self.faults.operation_busy) {
+            return Err(SendError::Busy);
+        }
+        self.inner.atomic(to, operation, local, remote, remote_offset, done)
+    }
+
+    fn flush(&mut self, to: B::Endpoint, done: Cookie) -> Result<(), SendError> {
+        if self.refuses(to, self.faults.operation_busy) {
+            return Err(SendError::Busy);
+        }
+        self.inner.flush(to, done)
+    }
+}
+
+/// Delays some calls of `on_sendable` and `on_done`, and passes all other callbacks on.
 struct DelayingSink<'a, S, E> {
     sink: &'a mut S,
     endpoints: &'a mut [Tracked<E>],
     chance: &'a Chance,
-    late: OneIn,
+    late_sendable: OneIn,
+    late_done: OneIn,
+    late: &'a mut VecDeque<(Cookie, Result<(), SendError>)>,
     /// Callbacks that the transport counted and that were delayed.
     delayed: u32,
 }
@@ -305,6 +433,11 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for DelayingSink<'_, S, E> {
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        if self.chance.happens(self.late_done) {
+            self.late.push_back((done, result));
+            self.delayed += 1;
+            return;
+        }
         self.sink.on_done(done, result);
     }
 
@@ -314,7 +447,7 @@ impl<S: Sink<E>, E: Copy + Eq> Sink<E> for DelayingSink<'_, S, E> {
         if tracked.state == State::Connecting {
             tracked.state = State::Connected;
         }
-        if tracked.state == State::Connected && self.chance.happens(self.late) {
+        if tracked.state == State::Connected && self.chance.happens(self.late_sendable) {
             tracked.report_is_due = true;
             self.delayed += 1;
             return;

@@ -2,8 +2,9 @@
 //! Records the last events of a BTL, for the message of a test that failed.
 
 use crate::{
-    AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Limits, MessageClass, Payload, PayloadWriter,
-    SendError, Sink, Stream, WakeSet,
+    AmId, Atomic, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    Payload, PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Sink,
+    Span, Stream, UserMemory, WakeSet,
 };
 use core::fmt;
 use mend_base::{Instant, PeerIndex};
@@ -31,6 +32,24 @@ pub enum Event<E> {
     Send(E, MessageClass, AmId, u32, u32, Result<(), SendError>),
     /// `send_chunk`: to, stream, bytes, answer.
     SendChunk(E, Stream, u32, Result<(), SendError>),
+    /// `register`: with, bytes, answer.
+    Register(E, u64, Result<Region, RegisterError>),
+    /// `unregister`.
+    Unregister(Region, Cookie),
+    /// `expose`: to, what, answer.
+    Expose(E, Span, Result<Exposure, RegisterError>),
+    /// `unexpose`.
+    Unexpose(Exposure, Cookie),
+    /// `import`: from, answer.
+    Import(E, Result<Remote, RegisterError>),
+    /// `put`: to, bytes, remote offset, cookie, answer.
+    Put(E, u64, u64, Cookie, Result<(), SendError>),
+    /// `get`: from, bytes, remote offset, cookie, answer.
+    Get(E, u64, u64, Cookie, Result<(), SendError>),
+    /// `atomic`: to, operation, remote offset, cookie, answer.
+    Atomic(E, Atomic, u64, Cookie, Result<(), SendError>),
+    /// `flush`: to, cookie, answer.
+    Flush(E, Cookie, Result<(), SendError>),
     /// `arm`.
     Arm(Result<(), EventPending>),
     /// `disarm`.
@@ -175,6 +194,10 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.call_helpers();
     }
 
+    fn is_flushed(&mut self) -> bool {
+        self.inner.is_flushed()
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         let answer = self.inner.arm(wake);
         self.log.push(Event::Arm(answer));
@@ -184,6 +207,87 @@ impl<B: Btl> Btl for Tracer<B> {
     fn disarm(&mut self) {
         self.log.push(Event::Disarm);
         self.inner.disarm();
+    }
+}
+
+impl<B: Rdma> Rdma for Tracer<B> {
+    fn register(&mut self, with: B::Endpoint, memory: &UserMemory) -> Result<Region, RegisterError> {
+        let answer = self.inner.register(with, memory);
+        self.log.push(Event::Register(with, memory.len() as u64, answer));
+        answer
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        self.log.push(Event::Unregister(region, done));
+        self.inner.unregister(region, done);
+    }
+
+    fn expose(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        let answer = self.inner.expose(to, local, access);
+        self.log.push(Event::Expose(to, local, answer.map(|(exposure, _)| exposure)));
+        answer
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.log.push(Event::Unexpose(exposure, done));
+        self.inner.unexpose(exposure, done);
+    }
+
+    fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {
+        let answer = self.inner.import(from, key);
+        self.log.push(Event::Import(from, answer));
+        answer
+    }
+
+    fn put(
+        &mut self,
+        to: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.put(to, local, remote, remote_offset, done);
+        self.log.push(Event::Put(to, local.bytes, remote_offset, done, answer));
+        answer
+    }
+
+    fn get(
+        &mut self,
+        from: B::Endpoint,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.get(from, local, remote, remote_offset, done);
+        self.log.push(Event::Get(from, local.bytes, remote_offset, done, answer));
+        answer
+    }
+
+    fn atomic(
+        &mut self,
+        to: B::Endpoint,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let answer = self.inner.atomic(to, operation, local, remote, remote_offset, done);
+        self.log.push(Event::Atomic(to, operation, remote_offset, done, answer));
+        answer
+    }
+
+    fn flush(&mut self, to: B::Endpoint, done: Cookie) -> Result<(), SendError> {
+        let answer = self.inner.flush(to, done);
+        self.log.push(Event::Flush(to, done, answer));
+        answer
     }
 }
 
@@ -229,7 +333,9 @@ impl<S: Sink<E>, E: Copy> Sink<E> for TracingSink<'_, S, E> {
 mod tests {
     use super::{Event, Tracer};
     use crate::conformance::Recorder;
-    use crate::{AmId, Btl, Card, Loopback, MessageClass};
+    use crate::{
+        AmId, Btl, Buffer, Card, Cookie, Loopback, MessageClass, Rdma, RemoteAccess, Span, UserMemory,
+    };
     use mend_base::{Instant, Job, Peer, PeerIndex};
 
     #[test]
@@ -250,5 +356,37 @@ mod tests {
         ];
         assert_eq!(events, expected);
         assert!(traced.to_string().starts_with("1: Sendable(PeerIndex(5), 0)\n"), "{traced}");
+    }
+
+    #[test]
+    fn the_tracer_records_operations_on_remote_memory() {
+        let mut traced = Tracer::new(Loopback::new(Peer::new(Job(1), 0)), 16);
+        let mut card = Card::default();
+        traced.advertise(&mut card);
+        let endpoint = traced.connect(PeerIndex(5), &card).unwrap();
+        let mut recorder = Recorder { callbacks: Vec::new() };
+        traced.progress(Instant(0), 8, &mut recorder);
+        let region = traced.register(endpoint, &UserMemory::of_buffer(&Buffer::zeroed(8))).unwrap();
+        let span = Span { region, offset: 0, bytes: 4 };
+        let access = RemoteAccess { read: true, write: true, atomic: true };
+        let (exposure, key) = traced.expose(endpoint, span, access).unwrap();
+        let remote = traced.import(endpoint, key.as_bytes()).unwrap();
+        traced.put(endpoint, span, remote, 0, Cookie(1)).unwrap();
+        traced.get(endpoint, span, remote, 0, Cookie(2)).unwrap();
+        traced.flush(endpoint, Cookie(3)).unwrap();
+        traced.unexpose(exposure, Cookie(4));
+        traced.unregister(region, Cookie(5));
+        let events: Vec<_> = traced.events().skip(2).copied().collect();
+        let expected = [
+            Event::Register(0, 8, Ok(region)),
+            Event::Expose(0, span, Ok(exposure)),
+            Event::Import(0, Ok(remote)),
+            Event::Put(0, 4, 0, Cookie(1), Ok(())),
+            Event::Get(0, 4, 0, Cookie(2), Ok(())),
+            Event::Flush(0, Cookie(3), Ok(())),
+            Event::Unexpose(exposure, Cookie(4)),
+            Event::Unregister(region, Cookie(5)),
+        ];
+        assert_eq!(events, expected);
     }
 }
