@@ -40,6 +40,7 @@ mod blocked;
 mod clock;
 mod descriptor_schedule;
 mod descriptor_watch;
+mod fabric;
 mod fatal;
 mod fork;
 #[cfg(test)]
@@ -71,7 +72,7 @@ pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
-pub use transports::{Networks, NoSharedMemory, RefusedTransport};
+pub use transports::{Networks, NoTransport, RefusedTransport};
 pub use wait::StartResult;
 pub use world::{
     AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The transports of this process: which ones it uses, and why it does without others that the user allows.
 
+use crate::fabric::{self, NoFabric};
 use mend_base::parameter::Settings;
 use mend_btl_shm::{NodeSlot, Shm, ShmError};
 use mend_runtime::Membership;
@@ -11,9 +12,9 @@ use std::sync::Arc;
 /// The networks of this process.
 pub type Networks = Vec<Box<dyn Network>>;
 
-/// Why this process has no shared memory, although the user allows it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoSharedMemory {
+/// Why this process has no transport to other ranks.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoTransport {
     /// The transport could not be made.
     #[error("E-INIT-005: {0}")]
     Shm(#[from] ShmError),
@@ -23,6 +24,9 @@ pub enum NoSharedMemory {
          memory, and no other transport reaches other ranks"
     )]
     NoPages,
+    /// libfabric cannot be used, and nothing else reaches other ranks.
+    #[error("E-INIT-008: no transport reaches other ranks; libfabric cannot be used: {0}")]
+    Fabric(#[from] NoFabric),
 }
 
 /// The transports that this process uses.
@@ -43,23 +47,39 @@ pub struct RefusedTransport {
     pub reason: String,
 }
 
-/// Makes the transports. `bells`: the bell page of the node, if the node daemon could make one. An error if shared memory cannot be used
-/// and nothing else reaches other ranks.
+/// Makes the transports. `bells`: the bell page of the node, if the node daemon could make one. An error if no transport that is allowed
+/// reaches other ranks.
 pub fn make(
     settings: &Settings,
     membership: &Membership,
     bells: Option<&Arc<BellPage>>,
-) -> Result<Transports, NoSharedMemory> {
-    let networks = Networks::new();
-    let mut refused = vec![];
-    let shm = match shared_memory(settings, membership, bells) {
-        Ok(shm) => shm,
-        Err(error) if networks.is_empty() => return Err(error),
-        Err(error) => {
-            refused.push(RefusedTransport { name: "shm", reason: error.to_string() });
-            None
-        }
+) -> Result<Transports, NoTransport> {
+    let shm = shared_memory(settings, membership, bells);
+    let has_shm = matches!(shm, Ok(Some(_)));
+    let wants_fabric = settings.allows("btl", "ofi") && membership.size > 1;
+    let ofi = if wants_fabric && (!has_shm || fabric::is_named(settings)) {
+        Some(fabric::open(settings, membership.local_ranks == membership.size))
+    } else {
+        None
     };
+    let mut refused = vec![];
+    let mut networks = Networks::new();
+    let (shm, ofi) = match (shm, ofi) {
+        (Err(error), None) => return Err(error),
+        // What the user has excluded is no reason: that of libfabric is.
+        (Ok(None), Some(Err(error))) => return Err(error.into()),
+        (Err(error), Some(Err(_))) => return Err(error),
+        (Err(error), ofi) => {
+            refused.push(RefusedTransport { name: "shm", reason: error.to_string() });
+            (None, ofi)
+        }
+        (Ok(shm), ofi) => (shm, ofi),
+    };
+    match ofi {
+        Some(Ok(ofi)) => networks.push(Box::new(ofi)),
+        Some(Err(error)) => refused.push(RefusedTransport { name: "ofi", reason: error.to_string() }),
+        None => {}
+    }
     let own = settings.allows("btl", "self").then(|| Loopback::new(membership.peer));
     Ok(Transports { own, shm, networks, refused })
 }
@@ -69,7 +89,7 @@ fn shared_memory(
     settings: &Settings,
     membership: &Membership,
     bells: Option<&Arc<BellPage>>,
-) -> Result<Option<Shm>, NoSharedMemory> {
+) -> Result<Option<Shm>, NoTransport> {
     let &Membership { node_slot: slot, node_slots: slots, .. } = membership;
     if !settings.allows("btl", "shm") || slots == 1 {
         return Ok(None);
@@ -77,7 +97,7 @@ fn shared_memory(
     let bells = match bells {
         Some(bells) => Arc::clone(bells),
         None if membership.size == 1 => return Ok(None),
-        None => return Err(NoSharedMemory::NoPages),
+        None => return Err(NoTransport::NoPages),
     };
     let node = NodeSlot { slot, slots, bells };
     Ok(Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, settings)?))
@@ -85,7 +105,7 @@ fn shared_memory(
 
 #[cfg(test)]
 mod tests {
-    use super::{NoSharedMemory, make};
+    use super::{NoTransport, make};
     use crate::parameters::DECLARED;
     use mend_base::parameter::Settings;
     use mend_base::{Job, Peer};
@@ -103,7 +123,7 @@ mod tests {
         let settings = Settings::new(DECLARED);
         let bells = Arc::new(BellPage::create(17).unwrap().0);
         assert!(make(&settings, &membership(2, 17), Some(&bells)).is_ok_and(|made| made.shm.is_some()));
-        assert!(matches!(make(&settings, &membership(2, 17), None), Err(NoSharedMemory::NoPages)));
+        assert!(matches!(make(&settings, &membership(2, 17), None), Err(NoTransport::NoPages)));
         for alone in [membership(1, 17), membership(1, 1)] {
             assert!(make(&settings, &alone, None).is_ok_and(|made| made.shm.is_none()));
         }

@@ -14,7 +14,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
-use crate::transports::{self, NoSharedMemory, RefusedTransport, Transports};
+use crate::transports::{self, NoTransport, RefusedTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -173,7 +173,7 @@ pub enum InitError {
     Segment(#[from] mend_segment::SegmentError),
     /// Without shared memory this process reaches no other.
     #[error(transparent)]
-    Transports(#[from] NoSharedMemory),
+    Transports(#[from] NoTransport),
     /// The engine could not be made.
     #[error(transparent)]
     Engine(#[from] mend_mpi::EngineStartError),
