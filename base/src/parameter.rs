@@ -34,6 +34,8 @@ pub enum ParameterKind {
     Names(&'static [&'static str]),
     /// Several of these words, separated by commas; empty means none.
     Words(&'static [&'static str]),
+    /// Any text, such as a path or names that only a library knows.
+    Text,
 }
 
 /// The parameters that a set of components declares, component by component.
@@ -179,6 +181,7 @@ impl ParameterKind {
             ParameterKind::Choice(words) => Err(format!("one of {} is wanted", words.join(", "))),
             ParameterKind::Names(words) => check_words(words, value.strip_prefix('^').unwrap_or(value)),
             ParameterKind::Words(words) => check_words(words, value),
+            ParameterKind::Text => Ok(()),
         }
     }
 }

@@ -104,7 +104,6 @@ impl Shm {
             unconsumed: UnconsumedControl::default(),
             severing: Vec::new(),
             callbacks: VecDeque::new(),
-            checked: 0,
             statistics: Statistics::default(),
             node,
         })

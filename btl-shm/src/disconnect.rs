@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How an endpoint ends: liveness checks, quarantine and resume, garbage, and severing with its drain.
+//! How an endpoint ends: quarantine and resume, garbage, and severing with its drain.
 
 use crate::block_pair::Quota;
 use crate::endpoint::State;
@@ -13,28 +13,7 @@ const RING_LENGTHS: Quota = Quota {
     mailboxes: MAILBOXES as u32,
 };
 
-/// How many life words one check reads; each is in a different cache line and page.
-const LIVES_PER_CHECK: usize = 64;
-
 impl Shm {
-    /// Reads the life words of some open endpoints, round robin. A marked word is only evidence, because a process can
-    /// mark its own word.
-    #[cold]
-    pub(crate) fn check_liveness(&mut self) {
-        for _ in 0..self.endpoints.len().min(LIVES_PER_CHECK) {
-            self.checked = (self.checked + 1) % self.endpoints.len();
-            let endpoint = &mut self.endpoints[self.checked];
-            if let State::Open(pair) = &endpoint.state
-                && !endpoint.death_reported
-                && pair.theirs.life().is_marked()
-            {
-                endpoint.death_reported = true;
-                let callback = Callback::Error(Cause::Exited);
-                self.callbacks.push_back((ShmEndpoint(self.checked as u32), callback));
-            }
-        }
-    }
-
     pub(crate) fn quarantine_endpoint(&mut self, index: usize) {
         self.stop_polling(index);
         let state = &mut self.endpoints[index].state;
@@ -65,10 +44,7 @@ impl Shm {
     pub(crate) fn resume_endpoint(&mut self, index: usize) {
         let endpoint = &mut self.endpoints[index];
         match core::mem::replace(&mut endpoint.state, State::Severed) {
-            State::Quarantined(pair) => {
-                endpoint.state = State::Open(pair);
-                endpoint.death_reported = false;
-            }
+            State::Quarantined(pair) => endpoint.state = State::Open(pair),
             other => {
                 endpoint.state = other;
                 return;

@@ -29,8 +29,6 @@ pub(crate) struct Endpoint {
     pub(crate) invalid_credit: bool,
     /// The peer has not consumed a control message, as far as is known: see `control_watch`.
     pub(crate) has_unconsumed_control: bool,
-    /// Whether the marked life word of the peer has been reported since the endpoint was last resumed.
-    pub(crate) death_reported: bool,
     /// For each ring, the payload of the last send that found no room.
     len_refused: [Option<usize>; 3],
     /// Space for a chunk ring was refused: chunks go through the message ring for as long as this endpoint exists, so
@@ -88,7 +86,6 @@ impl Endpoint {
             blocked: false,
             invalid_credit: false,
             has_unconsumed_control: false,
-            death_reported: false,
             len_refused: [None; 3],
             chunks_as_messages: false,
         }

@@ -28,7 +28,7 @@ pub use parameters::PARAMETERS;
 use control_watch::UnconsumedControl;
 use endpoint::{Endpoint, State};
 use mend_base::{Instant, PeerIndex};
-use mend_segment::{BellPage, BellRequest, Bounds, Life, Outbox};
+use mend_segment::{BellPage, BellRequest, Bounds, Outbox};
 use mend_transport::{
     AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError, Sink,
     Stream, WakeSet,
@@ -69,8 +69,6 @@ pub struct Shm {
     severing: Vec<u32>,
     /// Callbacks that the next `progress` makes before it polls any ring.
     callbacks: VecDeque<(ShmEndpoint, Callback)>,
-    /// The endpoint whose life word `check_peers` reads next.
-    checked: usize,
     statistics: Statistics,
 }
 
@@ -112,11 +110,6 @@ impl Shm {
     /// Counters since the process began.
     pub fn statistics(&self) -> Statistics {
         self.statistics
-    }
-
-    /// The life word of this process. It must be held before any peer gets our card. Called once.
-    pub fn life(&self) -> Life {
-        self.outbox.life()
     }
 
     /// What the helper thread of this process sees of its unconsumed control messages.
@@ -334,10 +327,6 @@ impl Btl for Shm {
             events += self.make_callbacks(budget - events, sink);
         }
         events
-    }
-
-    fn check_peers(&mut self) {
-        self.check_liveness();
     }
 
     fn call_helpers(&mut self) {

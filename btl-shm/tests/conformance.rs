@@ -5,47 +5,17 @@
 use mend_base::Duration;
 use mend_base::parameter::{Declared, Settings};
 use mend_btl_shm::{NodeSlot, PARAMETERS, Shm};
-use mend_segment::{AnnouncedSleep, BellPage, Life, Woken};
+use mend_segment::{AnnouncedSleep, BellPage, Woken};
 use mend_transport::conformance::Fixture;
 use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
-use std::thread::JoinHandle;
 
 struct Node {
     bells: Arc<BellPage>,
-    processes: Vec<Option<Process>>,
     announced: Vec<Option<AnnouncedSleep>>,
-}
-
-/// A thread that holds the life word of a "process". The kernel marks it when the thread ends, as when a process does.
-struct Process {
-    end: Sender<()>,
-    /// Gives back the life word, still held at its end if it was told to end.
-    thread: JoinHandle<Option<Life>>,
-}
-
-impl Process {
-    fn start(life: Life) -> Self {
-        let ((end, ended), (begin, begun)) = (channel(), channel());
-        let thread = std::thread::spawn(move || {
-            life.begin().expect("robust mutexes for a test");
-            begin.send(()).expect("somebody waits for it");
-            // A message means that the thread ends without `end` and without a release; a dropped sender means `end`.
-            ended.recv().is_ok().then_some(life)
-        });
-        begun.recv().expect("the thread begins");
-        Process { end, thread }
-    }
-
-    fn end(self) {
-        self.end.send(()).expect("the thread waits for it");
-        drop(self.thread.join().expect("it only waits"));
-    }
 }
 
 impl Fixture for Node {
     type Btl = Shm;
-    const SEES_DEATHS: bool = true;
 
     fn start(count: usize) -> (Self, Vec<Shm>) {
         let slots = count as u32;
@@ -56,13 +26,7 @@ impl Fixture for Node {
             Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
-        let processes = all.iter().map(|shm| Some(Process::start(shm.life()))).collect();
-        (Node { bells, processes, announced: vec![None; count] }, all)
-    }
-
-    fn abandon(&mut self, index: usize, btl: Shm) {
-        self.processes[index].take().expect("a process ends once").end();
-        drop(btl);
+        (Node { bells, announced: vec![None; count] }, all)
     }
 
     fn announce_sleep(&mut self, index: usize) {

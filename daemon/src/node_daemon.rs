@@ -44,7 +44,7 @@ pub struct NodeDaemon {
 /// What the caller has to do now.
 #[derive(Debug)]
 pub enum Effect {
-    /// Watch the life word in the outbox of this rank; when it is marked, call [`NodeDaemon::on_life_marked`] once.
+    /// Watch the life word in the life page of this rank; when it is marked, call [`NodeDaemon::on_life_marked`] once.
     WatchLife(u32, Arc<OwnedFd>),
     /// Stop watching the life word of this rank.
     ForgetLife(u32),
@@ -351,7 +351,7 @@ impl NodeDaemon {
             }
             // Requests of a rank that has left or failed are ignored.
             _ if !self.ranks.get(rank).is_inside() => true,
-            RankMessage::Publish(card) => self.on_publish(rank, card),
+            RankMessage::Publish(card, _) => self.on_publish(rank, card),
             RankMessage::Lookup(peer) => {
                 self.on_other(rank, peer, |daemon, other| daemon.notifier.lookup(rank, other))
             }
@@ -395,10 +395,10 @@ impl NodeDaemon {
     }
 
     fn on_publish(&mut self, rank: u32, card: Card) -> bool {
-        let outbox = card.descriptor.clone();
+        let life_page = card.life.clone();
         let first = self.notifier.publish(rank, card);
-        if let Some(outbox) = outbox.filter(|_| first) {
-            self.effects.push_back(Effect::WatchLife(rank, outbox));
+        if let Some(life_page) = life_page.filter(|_| first) {
+            self.effects.push_back(Effect::WatchLife(rank, life_page));
         }
         first
     }

@@ -20,6 +20,7 @@
 
 use crate::exit_policy::Muted;
 use mend_base::{Job, Peer};
+use mend_runtime::carried::Carried;
 use mend_runtime::daemon_protocol::{DaemonMessage, FINALIZED_MAX};
 use mend_runtime::{RECALLS_MAX, ResultKey};
 use mend_transport::{Card, Cause};
@@ -46,7 +47,7 @@ pub(crate) struct Notifier {
 struct Addressee {
     /// The rank is connected, so it can be notified.
     joined: bool,
-    /// Stays, with its descriptor, until the job ends, so that ranks that call MPI_Init late can read the outbox of a rank that
+    /// Stays, with its descriptors, until the job ends, so that ranks that call MPI_Init late can read the outbox of a rank that
     /// has left.
     card: Option<Card>,
     queue: VecDeque<Queued>,
@@ -338,10 +339,9 @@ impl Notifier {
         match *queued {
             Queued::Contact(other) => {
                 let card = self.addressees[other as usize].card.clone();
-                DaemonMessage::Contact(
-                    self.peer(other),
-                    card.expect("a rank with a contact has published a card"),
-                )
+                let card = card.expect("a rank with a contact has published a card");
+                let carried = Carried::of(&card);
+                DaemonMessage::Contact(self.peer(other), card, carried)
             }
             Queued::Refused(other, cause) => DaemonMessage::Refused(self.peer(other), cause),
             Queued::WhereAreYou => DaemonMessage::WhereAreYou,

@@ -4,7 +4,7 @@
 //!
 //! Not here: what the symbols mean. Each library has a crate of its own, `ffi-NAME`.
 
-use core::ffi::{CStr, c_void};
+use core::ffi::{CStr, c_int, c_void};
 use core::ptr::NonNull;
 use std::ffi::CString;
 
@@ -35,9 +35,18 @@ impl std::error::Error for OpenError {}
 impl Library {
     /// Opens the library with this file name, which is searched for as the dynamic linker does, or this path.
     pub fn open(name: &str) -> Result<Library, OpenError> {
+        Library::open_with(name, libc::RTLD_LOCAL)
+    }
+
+    /// The same, and its own calls find its own symbols before those of the program. AddressSanitizer does not permit it.
+    pub fn open_apart(name: &str) -> Result<Library, OpenError> {
+        Library::open_with(name, libc::RTLD_LOCAL | libc::RTLD_DEEPBIND)
+    }
+
+    fn open_with(name: &str, flags: c_int) -> Result<Library, OpenError> {
         let path = CString::new(name).map_err(|_| OpenError(format!("{name:?} is no file name")))?;
         // SAFETY: the path is a C string. Constructors of the library run; that is what its user asked for.
-        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | flags) };
         NonNull::new(handle).map(|handle| Library { handle }).ok_or_else(last_error)
     }
 

@@ -58,9 +58,13 @@ impl Endpoint {
         // SAFETY: an open domain, an fi_info of it, a writable pointer.
         let result = unsafe { open(opened.domain, opened.info.as_ptr(), &mut endpoint, ptr::null_mut()) };
         Code::check(result)?;
-        let endpoint = Endpoint { endpoint, device: Arc::clone(opened) };
+        let mut endpoint = Endpoint { endpoint, device: Arc::clone(opened) };
+        // First, because the providers of 1.17 end the process when an endpoint without addresses is closed. So it stays open then.
+        if let Err(code) = endpoint.bind(opened.addresses.cast(), 0) {
+            endpoint.endpoint = ptr::null_mut();
+            return Err(code);
+        }
         endpoint.bind(opened.completions.cast(), u64::from(fi::FI_TRANSMIT | fi::FI_RECV))?;
-        endpoint.bind(opened.addresses.cast(), 0)?;
         let enable = || control(endpoint.endpoint.cast(), fi::FI_ENABLE as c_int, ptr::null_mut());
         // The provider `shm` of 1.17 has its receive queue only from then on, and ends the process before; others read the option then.
         if opened.info.provider() == "shm" {

@@ -21,7 +21,7 @@ pub mod user_reports;
 
 use crate::arguments::{App, JobDescription};
 use crate::control::{DaemonCommand, DaemonReport, Received, receive, send};
-use crate::launch_error::LaunchError;
+use crate::launch_error::{LaunchError, PagesRefused};
 use crate::signals::{self, SignalPipe, SignalRole};
 use crate::{kill, spawn};
 use connections::Connections;
@@ -29,9 +29,9 @@ use delivery::Delivery;
 use life::{LifeWatch, WatchError, WatchMode};
 use mend_daemon::{Condition, Effect, JobEnd, JobEndReason, Muted, NodeDaemon, Rules};
 use mend_runtime::daemon_protocol::{HelloRefused, RankMessage, Welcome};
-use mend_runtime::environment::{Address, LIFE_WATCH, MUTED};
+use mend_runtime::environment::{Address, LIFE_WATCH, MUTED, PAGES};
 use mend_runtime::{RESULTS_MAX, entropy};
-use mend_segment::LifeState;
+use mend_segment::{LifeState, SegmentError};
 use processes::Processes;
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Pid, Signal};
@@ -118,14 +118,16 @@ impl<'front> Driver<'front> {
                 Some(_) => Muted::Unasked,
             },
         };
+        let user_reports = UserReports::new(control, &job, rules.reports_deaths);
+        let delivery = delivery(&job, hook(PAGES).as_deref(), &user_reports);
         let driver = Driver {
             node_daemon: NodeDaemon::new(mend_base::Job(entropy::random_u32()), ranks, rules),
             connections: Connections::open(&address, ranks).map_err(LaunchError::system)?,
-            delivery: Delivery::new(slots_for(ranks))?,
+            delivery,
             life_watch: LifeWatch::new(WatchMode::chosen(hook(LIFE_WATCH).as_deref()))
                 .map_err(LaunchError::System)?,
             processes: Processes::new(ranks),
-            user_reports: UserReports::new(control, &job, rules.reports_deaths),
+            user_reports,
             endings: signals::listen_to_endings().map_err(LaunchError::System)?,
             epoll_set,
             over: None,
@@ -144,8 +146,8 @@ impl<'front> Driver<'front> {
 
     /// Starts every rank; ends the job if one cannot be started.
     fn start(&mut self) -> Result<(), LaunchError> {
-        // Descriptors for each rank: process, connection, outbox, and until it is started the ends of its pipes.
-        let needed = 192 + 4 * u64::from(self.job.ranks());
+        // Descriptors for each rank: process, connection, outbox, life page, and until it is started the ends of its pipes.
+        let needed = 192 + 5 * u64::from(self.job.ranks());
         let descriptor_limit = spawn::raise_descriptor_limit(needed)
             .map_err(|limit| LaunchError::Descriptors { needed, limit })?;
         let pins = spawn::pins(self.job.binding).map_err(LaunchError::System)?;
@@ -246,7 +248,7 @@ impl Driver<'_> {
     fn perform(&mut self) {
         while let Some(effect) = self.node_daemon.next_effect() {
             match effect {
-                Effect::WatchLife(rank, outbox) => self.watch_life(rank, outbox.as_fd()),
+                Effect::WatchLife(rank, life_page) => self.watch_life(rank, life_page.as_fd()),
                 Effect::ForgetLife(rank) => {
                     self.life_watch.remove(rank);
                     self.delivery.clear_processor(rank);
@@ -282,10 +284,10 @@ impl Driver<'_> {
     }
 
     /// If this fails, the rank's process descriptor or connection shows its end, a little later.
-    fn watch_life(&mut self, rank: u32, outbox: BorrowedFd<'_>) {
-        match self.life_watch.add(rank, outbox, rank, self.delivery.slots()) {
+    fn watch_life(&mut self, rank: u32, life_page: BorrowedFd<'_>) {
+        match self.life_watch.add(rank, life_page, self.node_daemon.peer(rank)) {
             Err(WatchError::Thread(error)) => self.user_reports.life_words_are_polled(&error),
-            Ok(()) | Err(WatchError::Outbox(_)) => {}
+            Ok(()) | Err(WatchError::Page(_)) => {}
         }
     }
 
@@ -373,7 +375,7 @@ impl Driver<'_> {
         let Some(process) = self.connections.process(connection) else { return };
         match self.join(process, message) {
             Ok(rank) => {
-                let size = self.job.ranks();
+                let (size, pages) = (self.job.ranks(), self.delivery.pages());
                 let welcome = Welcome {
                     peer: self.node_daemon.peer(rank),
                     size,
@@ -381,8 +383,9 @@ impl Driver<'_> {
                     node_slots: self.delivery.slots(),
                     local_ranks: size,
                     fault_tolerant: self.job.fault_tolerant,
+                    has_pages: !pages.is_empty(),
                 };
-                self.connections.welcome(connection, rank, &welcome, self.delivery.pages());
+                self.connections.welcome(connection, rank, &welcome, &pages);
             }
             Err(why) => {
                 self.user_reports.note_mismatch(process, message, why);
@@ -437,6 +440,24 @@ fn now() -> mend_base::Instant {
 
 fn number(pid: Pid) -> u32 {
     pid.as_raw_nonzero().get() as u32
+}
+
+/// The pages of the node. Where the system refuses them, ranks start all the same, without shared memory; the user is told if they might
+/// have used it.
+fn delivery(job: &JobDescription, hook: Option<&str>, user_reports: &UserReports<'_>) -> Delivery {
+    let slots = slots_for(job.ranks());
+    let made = match hook {
+        Some(_) => Err(SegmentError::NoMemfd(rustix::io::Errno::PERM)),
+        None => Delivery::new(slots),
+    };
+    made.unwrap_or_else(|error| {
+        // Invalid settings: the ranks report them.
+        let settings = mend_world::settings_from_environment(&job.settings);
+        if settings.is_ok_and(|(settings, _)| settings.allows("btl", "shm")) {
+            user_reports.say_now(format!("mpiexec: {}", PagesRefused::from(error)));
+        }
+        Delivery::without_pages(slots)
+    })
 }
 
 /// Whether the user asked for a report of every death. Invalid settings count as no: the ranks report them.

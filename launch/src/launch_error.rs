@@ -24,19 +24,24 @@ pub enum LaunchError {
     /// The system refused something that is always needed.
     #[error("a system call that every job needs has failed: {0} [E-EXEC-002]")]
     System(std::io::Error),
-    /// The pages that all ranks of a node share cannot be made.
-    #[error("{0} [E-EXEC-003]")]
+}
+
+/// Why the pages that all ranks of a node share cannot be made. The job runs, without shared memory.
+#[derive(Debug, thiserror::Error)]
+pub enum PagesRefused {
+    /// The system refuses them.
+    #[error("the node's shared pages cannot be made, so its ranks have no shared memory: {0} [E-EXEC-003]")]
     Pages(SegmentError),
     /// The limit on file sizes does not let them be made.
-    #[error("the node's shared pages cannot be made: {0} [E-EXEC-004]")]
+    #[error("the node's shared pages cannot be made, so its ranks have no shared memory: {0} [E-EXEC-004]")]
     FileSizeLimit(SegmentError),
 }
 
-impl From<SegmentError> for LaunchError {
+impl From<SegmentError> for PagesRefused {
     fn from(error: SegmentError) -> Self {
         match error {
-            SegmentError::FileSizeLimit { .. } => LaunchError::FileSizeLimit(error),
-            other => LaunchError::Pages(other),
+            SegmentError::FileSizeLimit { .. } => PagesRefused::FileSizeLimit(error),
+            other => PagesRefused::Pages(other),
         }
     }
 }

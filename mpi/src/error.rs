@@ -498,6 +498,7 @@ pub const fn cause_words(cause: Cause) -> &'static str {
         Cause::Garbage => "it wrote data that no correct process writes",
         Cause::LayoutDiffers => "it runs another version of Mend",
         Cause::NoEvidence => "the reason is not known",
+        Cause::Unreachable => "the way to it has been broken for too long",
         Cause::NoMemory => "one side could not reserve memory for the connection under its memory limit",
     }
 }

@@ -97,6 +97,17 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.evidence.push((peer, cause));
     }
 
+    /// The life word of `peer` is marked. Evidence, once, and once more after each answer that the peer lives.
+    #[cold]
+    pub fn on_exited(&mut self, peer: Peer) {
+        let Some(index) = self.contacts.find(peer) else { return };
+        let is_open = matches!(self.contacts.state(index), Some(Contact::Connected { suspected: false, .. }));
+        if is_open && !self.evidence.contains(&(index, Cause::Exited)) {
+            mend_base::reach!("mpi.peer_reports: a marked life word");
+            self.evidence.push((index, Cause::Exited));
+        }
+    }
+
     /// A transport has severed an endpoint.
     #[cold]
     pub fn on_severed(&mut self, peer: PeerIndex, endpoint: E) {
@@ -334,7 +345,9 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             self.contacts.set(index, Contact::Connected { endpoint, suspected: true });
         }
         match cause {
-            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory => layers.runtime.refuse(peer, cause),
+            Cause::Refused | Cause::LayoutDiffers | Cause::NoMemory | Cause::Unreachable => {
+                layers.runtime.refuse(peer, cause);
+            }
             Cause::Exited | Cause::LinkDown | Cause::Silent | Cause::NoEvidence if suspected => {
                 mend_base::reach!("mpi.peer_reports: evidence again");
             }

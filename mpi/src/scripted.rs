@@ -156,7 +156,7 @@ fn config() -> Config {
 /// The card of rank `number`.
 pub(crate) fn card(number: u32) -> Card {
     let entries = vec![(TransportId::SHM, vec![number as u8])];
-    Card { layout: Card::LAYOUT, entries, descriptor: None }
+    Card { layout: Card::LAYOUT, entries, ..Card::default() }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

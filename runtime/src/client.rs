@@ -9,21 +9,23 @@
 //! A [`Client`] that is dropped before `finalize` means that MPI_Init failed: the node daemon is told by `GiveUp`, and does not
 //! kill the process.
 
+use crate::carried::Carried;
 use crate::daemon_protocol::{
     ABORT_SOME_MAX, DaemonMessage, Hello, Namespaces, Place, RankMessage, Welcome, decode, encode,
 };
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::Address;
 use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send};
+use crate::peer_lives::PeerLives;
 use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::start_error::StartError;
 use mend_base::Peer;
-use mend_segment::{BellPage, NoticeView, above_standard_streams};
+use mend_segment::{BellPage, Life, LifeView, NoticeView, above_standard_streams};
 use mend_transport::{Card, Cause};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,6 +36,9 @@ pub struct Client {
     socket: OwnedFd,
     membership: Membership,
     notice_page: NoticeView,
+    /// The life page of this process, until it is published; `None`, too, where the system gives none.
+    life_page: Option<OwnedFd>,
+    peer_lives: PeerLives,
     state: State,
     published: bool,
     finalized: bool,
@@ -59,13 +64,22 @@ enum State {
 #[derive(Debug)]
 struct Unsent {
     bytes: Vec<u8>,
-    descriptor: Option<Arc<OwnedFd>>,
+    descriptors: Vec<Arc<OwnedFd>>,
+}
+
+/// The memory that a process shares with others, besides its outbox. `None` where the system refuses memory files.
+#[derive(Debug)]
+pub struct NodePages {
+    /// The node's bell page.
+    pub bells: Option<BellPage>,
+    /// The life of this process, which has not begun.
+    pub life: Option<Life>,
 }
 
 impl Client {
     /// Joins the job at `address`, and maps the node's pages. Waits for the daemon's welcome, which depends on no other
     /// rank.
-    pub fn connect(address: &Address) -> Result<(Self, BellPage), StartError> {
+    pub fn connect(address: &Address) -> Result<(Self, NodePages), StartError> {
         let socket = open(address)?;
         let hello = Hello {
             layout: Card::LAYOUT,
@@ -88,10 +102,14 @@ impl Client {
             local_ranks: welcome.local_ranks,
             fault_tolerant: welcome.fault_tolerant,
         };
+        // Without a life word the node daemon sees the death of this process by its process descriptor, somewhat later.
+        let (life, life_page) = Life::create(membership.peer).ok().unzip();
         let client = Client {
             socket,
             membership,
             notice_page,
+            life_page,
+            peer_lives: PeerLives::default(),
             state: State::Open,
             published: false,
             finalized: false,
@@ -100,7 +118,7 @@ impl Client {
             readable: false,
             extra_versions: AtomicU32::new(0),
         };
-        Ok((client, bells))
+        Ok((client, NodePages { bells, life }))
     }
 
     /// A second descriptor of the socket, for the emergency channel. `None`: the process has no descriptor left.
@@ -108,8 +126,16 @@ impl Client {
         Some(EmergencyChannel::new(self.socket.try_clone().ok()?, self.membership.peer))
     }
 
-    fn say(&mut self, message: &RankMessage, descriptor: Option<Arc<OwnedFd>>) -> Result<(), RuntimeError> {
-        self.unsent.push_back(Unsent { bytes: encode(message), descriptor });
+    fn say(&mut self, message: &RankMessage) -> Result<(), RuntimeError> {
+        self.say_with(message, Vec::new())
+    }
+
+    fn say_with(
+        &mut self,
+        message: &RankMessage,
+        descriptors: Vec<Arc<OwnedFd>>,
+    ) -> Result<(), RuntimeError> {
+        self.unsent.push_back(Unsent { bytes: encode(message), descriptors });
         self.flush(MayBlock::No);
         if self.state == State::Open { Ok(()) } else { Err(RuntimeError::Lost) }
     }
@@ -118,7 +144,7 @@ impl Client {
     fn flush(&mut self, may_block: MayBlock) {
         while self.state == State::Open {
             let Some(first) = self.unsent.front() else { return };
-            let with: Vec<_> = first.descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
+            let with: Vec<_> = first.descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
             match send(self.socket.as_fd(), &first.bytes, &with, may_block) {
                 Sent::Yes => drop(self.unsent.pop_front()),
                 Sent::Busy => return,
@@ -143,22 +169,38 @@ impl Client {
             self.lose();
             return None;
         }
+        peers.iter().for_each(|&peer| self.peer_lives.remove(peer));
         self.left.extend(peers);
         self.left.pop_front().map(Notice::Finalized)
+    }
+
+    /// From now on the life word of `peer` is read. Without it only the node daemon knows of its death.
+    fn begin_contact(&mut self, peer: Peer, life_page: Option<Arc<OwnedFd>>) {
+        let life = life_page.and_then(|page| LifeView::map(page.as_fd(), peer).ok());
+        if let Some(life) = life.filter(|_| self.in_job(peer)) {
+            self.peer_lives.add(peer, life);
+        }
     }
 
     /// The daemon's packets are checked like any peer's: garbage ends the connection.
     fn read(&mut self, packet: ReceivedPacket) -> Option<Notice> {
         let message = if packet.whole { decode(&packet.bytes) } else { None };
         let notice = match message {
-            Some(DaemonMessage::Contact(peer, mut card)) => {
+            Some(DaemonMessage::Contact(peer, mut card, carried)) => {
                 // If this process has no descriptor left for the outbox, the engine refuses the contact, and both ends are told.
-                card.descriptor = packet.descriptors.into_iter().next().map(Arc::new);
+                carried.give(&mut card, packet.descriptors);
+                self.begin_contact(peer, card.life.take());
                 Some((peer, Notice::Contact { peer, card }))
             }
-            Some(DaemonMessage::Refused(peer, cause)) => Some((peer, Notice::Refused { peer, cause })),
+            Some(DaemonMessage::Refused(peer, cause)) => {
+                self.peer_lives.remove(peer);
+                Some((peer, Notice::Refused { peer, cause }))
+            }
             Some(DaemonMessage::Finalized(peers)) => return self.read_left(peers),
-            Some(DaemonMessage::Failed(peer)) => Some((peer, Notice::Failed(peer))),
+            Some(DaemonMessage::Failed(peer)) => {
+                self.peer_lives.remove(peer);
+                Some((peer, Notice::Failed(peer)))
+            }
             Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
             Some(DaemonMessage::Recalled(key, result)) => return Some(Notice::Recalled { key, result }),
             Some(DaemonMessage::WhereAreYou) => return Some(Notice::WhereAreYou),
@@ -185,23 +227,26 @@ impl Runtime for Client {
             return Err(RuntimeError::PublishedTwice);
         }
         self.published = true;
-        self.say(&RankMessage::Publish(card.clone()), card.descriptor.clone())
+        let card = Card { life: self.life_page.take().map(Arc::new), ..card.clone() };
+        let descriptors = Carried::descriptors(&card).cloned().collect();
+        let carried = Carried::of(&card);
+        self.say_with(&RankMessage::Publish(card, carried), descriptors)
     }
 
     fn lookup(&mut self, peer: Peer) -> Result<(), RuntimeError> {
         if !self.in_job(peer) {
             return Err(RuntimeError::NoSuchPeer);
         }
-        self.say(&RankMessage::Lookup(peer), None)
+        self.say(&RankMessage::Lookup(peer))
     }
 
     fn refuse(&mut self, peer: Peer, cause: Cause) {
         // The end of the node daemon is reported by `notice`, once.
-        let _ = self.say(&RankMessage::Refuse(peer, cause), None);
+        let _ = self.say(&RankMessage::Refuse(peer, cause));
     }
 
     fn ask(&mut self, peer: Peer, cause: Cause) {
-        let _ = self.say(&RankMessage::Ask(peer, cause), None);
+        let _ = self.say(&RankMessage::Ask(peer, cause));
     }
 
     // Hot: per call of progress.
@@ -227,6 +272,15 @@ impl Runtime for Client {
         let look = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let seen = rustix::net::recv(&self.socket, &mut [0; 1], look);
         self.readable = !matches!(seen, Err(Errno::AGAIN | Errno::INTR));
+    }
+
+    fn check_peers(&mut self, on_exited: &mut dyn FnMut(Peer)) {
+        self.peer_lives.check(on_exited);
+    }
+
+    /// Each notice is a packet in the socket before the version changes.
+    fn notice_descriptor(&self) -> Option<i32> {
+        Some(self.socket.as_raw_fd())
     }
 
     fn notice(&mut self) -> Option<Notice> {
@@ -257,25 +311,25 @@ impl Runtime for Client {
 
     /// Sent before the finalize, through the same socket, so the node daemon reads it first.
     fn leave_result(&mut self, key: ResultKey, result: &[u8]) {
-        let _ = self.say(&RankMessage::LeaveResult(key, result.to_vec()), None);
+        let _ = self.say(&RankMessage::LeaveResult(key, result.to_vec()));
     }
 
     fn sits(&mut self, place: Place) {
-        let _ = self.say(&RankMessage::Sits(place), None);
+        let _ = self.say(&RankMessage::Sits(place));
     }
 
     fn recall_result(&mut self, key: ResultKey) {
-        let _ = self.say(&RankMessage::RecallResult(key), None);
+        let _ = self.say(&RankMessage::RecallResult(key));
     }
 
     fn finalize(&mut self) {
         self.finalized = true;
-        let _ = self.say(&RankMessage::Finalize, None);
+        let _ = self.say(&RankMessage::Finalize);
         self.flush(MayBlock::Yes);
     }
 
     fn abort(&mut self, code: i32) {
-        let _ = self.say(&RankMessage::Abort(code), None);
+        let _ = self.say(&RankMessage::Abort(code));
         self.flush(MayBlock::Yes);
     }
 
@@ -285,7 +339,7 @@ impl Runtime for Client {
         let mut named: Vec<Peer> = peers.iter().copied().filter(|&peer| self.in_job(peer)).collect();
         named.extend(peers.contains(&me).then_some(me));
         for part in named.chunks(ABORT_SOME_MAX) {
-            let _ = self.say(&RankMessage::AbortSome(code, part.to_vec()), None);
+            let _ = self.say(&RankMessage::AbortSome(code, part.to_vec()));
         }
         self.flush(MayBlock::Yes);
     }
@@ -327,17 +381,23 @@ fn open(address: &Address) -> Result<OwnedFd, StartError> {
     }
 }
 
-fn welcomed(packet: ReceivedPacket) -> Result<(Welcome, BellPage, NoticeView), StartError> {
+/// Without pages, notices are found by a [`check`](Runtime::check), and wake by the descriptor of the socket.
+fn welcomed(packet: ReceivedPacket) -> Result<(Welcome, Option<BellPage>, NoticeView), StartError> {
     let message = if packet.whole { decode(&packet.bytes) } else { None };
     let welcome = match message {
         Some(DaemonMessage::Welcome(welcome)) => welcome,
         Some(DaemonMessage::HelloRefused(why)) => return Err(StartError::HelloRefused(why)),
         _ => return Err(StartError::Garbage),
     };
-    let [bells, notice_page] = &packet.descriptors[..] else { return Err(StartError::Garbage) };
-    let bells = BellPage::map(bells.as_fd(), welcome.node_slots)?;
-    let notice_page = NoticeView::map(notice_page.as_fd(), welcome.node_slots)?;
-    Ok((welcome, bells, notice_page))
+    match (&packet.descriptors[..], welcome.has_pages) {
+        ([bells, notice_page], true) => {
+            let bells = BellPage::map(bells.as_fd(), welcome.node_slots)?;
+            let notice_page = NoticeView::map(notice_page.as_fd(), welcome.node_slots)?;
+            Ok((welcome, Some(bells), notice_page))
+        }
+        ([], false) => Ok((welcome, None, NoticeView::without_page(welcome.node_slots)?)),
+        _ => Err(StartError::Garbage),
+    }
 }
 
 fn namespaces() -> Namespaces {
@@ -354,6 +414,7 @@ pub fn namespace(kind: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::{Client, namespace};
+    use crate::carried::Carried;
     use crate::daemon_protocol::{
         ABORT_SOME_MAX, DaemonMessage, HelloRefused, RankMessage, Welcome, decode, encode,
     };
@@ -361,10 +422,11 @@ mod tests {
     use crate::packet::{MayBlock, ReceiveResult, receive, send};
     use crate::{Notice, RESULT_BYTES_MAX, ResultKey, Runtime, RuntimeError, StartError, entropy};
     use mend_base::{Identity, Job, Peer};
-    use mend_segment::{BellPage, NoticePage};
+    use mend_segment::{BellPage, Life, LifeView, NoticePage};
     use mend_transport::Card;
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
-    use std::os::fd::{AsFd, OwnedFd};
+    use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+    use std::sync::Arc;
     use std::thread::JoinHandle;
 
     const JOB: Job = Job(9);
@@ -387,7 +449,10 @@ mod tests {
             );
             let ((_, bells), (notice_page, notice_file)) =
                 (BellPage::create(17).unwrap(), NoticePage::create(17).unwrap());
-            send(socket.as_fd(), &encode(&message), &[bells.as_fd(), notice_file.as_fd()], MayBlock::Yes);
+            let pages = [bells.as_fd(), notice_file.as_fd()];
+            let has_pages = !matches!(message, DaemonMessage::Welcome(Welcome { has_pages: false, .. }));
+            let pages = if has_pages { &pages[..] } else { &[] };
+            send(socket.as_fd(), &encode(&message), pages, MayBlock::Yes);
             (socket, notice_page)
         });
         (address, daemon)
@@ -395,7 +460,15 @@ mod tests {
 
     fn welcome() -> Welcome {
         let peer = Peer::new(JOB, 0);
-        Welcome { peer, size: 2, node_slot: 0, node_slots: 17, local_ranks: 2, fault_tolerant: true }
+        Welcome {
+            peer,
+            size: 2,
+            node_slot: 0,
+            node_slots: 17,
+            local_ranks: 2,
+            fault_tolerant: true,
+            has_pages: true,
+        }
     }
 
     fn joined() -> (Client, OwnedFd, NoticePage) {
@@ -443,6 +516,70 @@ mod tests {
         client.check();
         assert!(client.notice().is_none());
         assert_eq!(client.notice_version(), before);
+    }
+
+    #[test]
+    fn without_pages_a_check_finds_each_notice_and_its_descriptor_is_readable() {
+        let (address, daemon) = daemon(DaemonMessage::Welcome(Welcome { has_pages: false, ..welcome() }));
+        let (mut client, pages) = Client::connect(&address).unwrap();
+        let (socket, _) = daemon.join().unwrap();
+        assert!(pages.bells.is_none());
+        for _ in 0..3 {
+            let before = client.notice_version();
+            client.check();
+            assert!(client.notice_version() == before && !is_readable(&client));
+            say(&socket, &encode(&DaemonMessage::Alive(Peer::new(JOB, 1))));
+            assert!(is_readable(&client));
+            client.check();
+            assert_ne!(client.notice_version(), before);
+            assert!(matches!(client.notice(), Some(Notice::Alive(_))));
+            assert!(client.notice().is_none());
+        }
+    }
+
+    fn is_readable(client: &Client) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        assert_eq!(client.notice_descriptor(), Some(client.socket.as_raw_fd()));
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut [PollFd::new(&client.socket, PollFlags::IN)], Some(&at_once)) == Ok(1)
+    }
+
+    /// The node daemon reads the card of a rank, with its descriptors.
+    fn published(socket: &OwnedFd) -> Card {
+        let ReceiveResult::Packet(packet) = receive(socket.as_fd(), MayBlock::No) else { panic!("no card") };
+        let Some(RankMessage::Publish(mut card, carried)) = decode(&packet.bytes) else { panic!("no card") };
+        carried.give(&mut card, packet.descriptors);
+        card
+    }
+
+    #[test]
+    fn a_marked_life_word_of_a_peer_in_contact_is_named_until_the_peer_ends() {
+        let (mut client, socket, _notices) = joined();
+        client.publish(&Card::default()).unwrap();
+        let own = published(&socket).life.expect("the runtime adds the life page of its process");
+        assert!(LifeView::map(own.as_fd(), Peer::new(JOB, 0)).is_ok());
+        let peer = Peer::new(JOB, 1);
+        let exited = |client: &mut Client| {
+            let mut count = 0;
+            client.check_peers(&mut |exited| count += u32::from(exited == peer));
+            count
+        };
+        let (life, page) = Life::create(peer).unwrap();
+        life.begin().unwrap();
+        let card = Card { life: Some(Arc::new(page)), ..Card::default() };
+        let contact = encode(&DaemonMessage::Contact(peer, card.clone(), Carried::of(&card)));
+        let page = card.life.as_ref().unwrap();
+        for end in [DaemonMessage::Failed(peer), DaemonMessage::Finalized(vec![peer])] {
+            send(socket.as_fd(), &contact, &[page.as_fd()], MayBlock::No);
+            let Some(Notice::Contact { card, .. }) = client.notice() else { panic!("silence") };
+            assert!(card.life.is_none() && card.descriptor.is_none());
+            assert_eq!(exited(&mut client), u32::from(matches!(end, DaemonMessage::Finalized(_))));
+            life.mark_dying();
+            assert_eq!((exited(&mut client), exited(&mut client)), (1, 1));
+            say(&socket, &encode(&end));
+            client.notice().unwrap();
+            assert_eq!(exited(&mut client), 0);
+        }
     }
 
     #[test]

@@ -4,20 +4,21 @@
 //! ```text
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
 //!        ◀─ Welcome + bells, notices ──              or HelloRefused, whose bytes never change with the version
-//!        ── Publish + outbox ──────────▶             Lookup, Refuse, Ask, RecallResult, Abort, AbortSome, GiveUp: in any order
-//!        ◀─ Contact + outbox ──────────              Refused, Finalized, Failed, Alive, Recalled, JobAborted
+//!        ── Publish + outbox, life ────▶             Lookup, Refuse, Ask, RecallResult, Abort, AbortSome, GiveUp: in any order
+//!        ◀─ Contact + outbox, life ────              Refused, Finalized, Failed, Alive, Recalled, JobAborted
 //!        ── LeaveResult ... Finalize ──▶             for each result that others may ask for, then the last message
 //! ```
 //!
 //! One packet a message ([`crate::packet`]). Every field is checked when it is read: `None` is evidence against the
 //! writer.
 
+use crate::carried::Carried;
 use crate::runtime::{RESULT_BYTES_MAX, ResultKey};
 use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -65,8 +66,8 @@ pub enum RankMessage {
     Hello(Hello),
     /// A hello of another version; the rest of it cannot be read.
     OtherVersion(u16),
-    /// Publishes the rank's card, with the descriptor of its outbox in the same packet.
-    Publish(Card),
+    /// Publishes the rank's card, with the descriptors of its outbox and life page in the same packet, if it has them.
+    Publish(Card, Carried),
     /// Requests a contact with a peer.
     Lookup(Peer),
     /// Reports that the rank could not connect to a peer.
@@ -118,6 +119,8 @@ pub struct Welcome {
     pub local_ranks: u32,
     /// Whether the job outlives deaths.
     pub fault_tolerant: bool,
+    /// Whether the node daemon could make bell page and notice page. Without them a rank reads its notices from the socket alone.
+    pub has_pages: bool,
 }
 
 /// Why a hello is refused. The encoding is the same in every version.
@@ -148,12 +151,12 @@ pub enum HelloRefused {
 /// What the daemon sends.
 #[derive(Clone, Debug)]
 pub enum DaemonMessage {
-    /// Accepts a hello; the descriptors of bell page and notice page are in the same packet.
+    /// Accepts a hello; the descriptors of bell page and notice page are in the same packet, if there are any.
     Welcome(Welcome),
     /// Refuses a hello.
     HelloRefused(HelloRefused),
-    /// How to connect to a peer; the descriptor of its outbox is in the same packet.
-    Contact(Peer, Card),
+    /// How to connect to a peer; the descriptors of its outbox and life page are in the same packet, if it has them.
+    Contact(Peer, Card, Carried),
     /// There is no connection to a peer.
     Refused(Peer, Cause),
     /// These peers have left: one or more, at most [`FINALIZED_MAX`].
@@ -226,8 +229,9 @@ impl Wire for RankMessage {
                 out.u32(MAGIC);
                 out.u16(*version);
             }
-            RankMessage::Publish(card) => {
+            RankMessage::Publish(card, carried) => {
                 out.u8(kind::PUBLISH);
+                carried.write(out);
                 card.write(out);
             }
             RankMessage::Lookup(peer) => peer_message(out, kind::LOOKUP, *peer),
@@ -256,7 +260,10 @@ impl Wire for RankMessage {
     fn read(from: &mut Reader<'_>) -> Option<Self> {
         Some(match from.u8()? {
             kind::HELLO => return read_hello(from),
-            kind::PUBLISH => RankMessage::Publish(Card::read(from)?),
+            kind::PUBLISH => {
+                let carried = Carried::read(from)?;
+                RankMessage::Publish(Card::read(from)?, carried)
+            }
             kind::LOOKUP => RankMessage::Lookup(Peer(from.u64()?)),
             kind::REFUSE => RankMessage::Refuse(Peer(from.u64()?), read_cause(from)?),
             kind::ASK => RankMessage::Ask(Peer(from.u64()?), read_cause(from)?),
@@ -343,8 +350,9 @@ impl Wire for DaemonMessage {
                 out.u8(reason);
                 out.u32(number);
             }
-            DaemonMessage::Contact(peer, card) => {
+            DaemonMessage::Contact(peer, card, carried) => {
                 peer_message(out, kind::CONTACT, *peer);
+                carried.write(out);
                 card.write(out);
             }
             DaemonMessage::Refused(peer, cause) => evidence_message(out, kind::REFUSED, *peer, *cause),
@@ -377,7 +385,10 @@ impl Wire for DaemonMessage {
             kind::HELLO_REFUSED => {
                 DaemonMessage::HelloRefused(HelloRefused::from_numbers(from.u8()?, from.u32()?)?)
             }
-            kind::CONTACT => DaemonMessage::Contact(Peer(from.u64()?), Card::read(from)?),
+            kind::CONTACT => {
+                let (peer, carried) = (Peer(from.u64()?), Carried::read(from)?);
+                DaemonMessage::Contact(peer, Card::read(from)?, carried)
+            }
             kind::REFUSED => DaemonMessage::Refused(Peer(from.u64()?), read_cause(from)?),
             kind::FINALIZED => DaemonMessage::Finalized(read_peers(from, FINALIZED_MAX)?),
             kind::FAILED => DaemonMessage::Failed(Peer(from.u64()?)),
@@ -416,6 +427,7 @@ impl Welcome {
         out.u32(self.node_slots);
         out.u32(self.local_ranks);
         out.u8(u8::from(self.fault_tolerant));
+        out.u8(u8::from(self.has_pages));
     }
 
     fn read(from: &mut Reader<'_>) -> Option<Self> {
@@ -426,6 +438,7 @@ impl Welcome {
             node_slots: from.u32()?,
             local_ranks: from.u32()?,
             fault_tolerant: read_bool(from)?,
+            has_pages: read_bool(from)?,
         };
         (welcome.peer.number() < welcome.size && welcome.node_slot < welcome.node_slots).then_some(welcome)
     }
@@ -523,7 +536,7 @@ fn read_cause(from: &mut Reader<'_>) -> Option<Cause> {
 }
 
 /// Causes by their number on the wire.
-const CAUSES: [Cause; 8] = [
+const CAUSES: [Cause; 9] = [
     Cause::Exited,
     Cause::LinkDown,
     Cause::Silent,
@@ -532,6 +545,7 @@ const CAUSES: [Cause; 8] = [
     Cause::LayoutDiffers,
     Cause::NoMemory,
     Cause::NoEvidence,
+    Cause::Unreachable,
 ];
 
 #[cfg(test)]
@@ -540,6 +554,7 @@ mod tests {
         ABORT_SOME_MAX, CAUSES, DaemonMessage, FINALIZED_MAX, Hello, HelloRefused, Namespaces, Place,
         RESULT_BYTES_MAX, RankMessage, ResultKey, VERSION, Welcome, decode, encode, kind,
     };
+    use crate::carried::Carried;
     use mend_base::{Identity, Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
 
@@ -550,8 +565,10 @@ mod tests {
 
     fn card() -> Card {
         let entries = vec![(TransportId::SHM, vec![9; 40]), (TransportId::SELF, vec![])];
-        Card { layout: Card::LAYOUT, entries, descriptor: None }
+        Card { layout: Card::LAYOUT, entries, ..Card::default() }
     }
+
+    const CARRIED: Carried = Carried { outbox: false, life: true };
 
     fn hello() -> Hello {
         let namespaces = Namespaces { user: 1, pid: 2, ipc: 3 };
@@ -560,7 +577,11 @@ mod tests {
 
     fn rank_messages() -> Vec<RankMessage> {
         let mut all: Vec<_> = CAUSES.iter().map(|&cause| RankMessage::Refuse(PEER, cause)).collect();
-        all.extend([RankMessage::Hello(hello()), RankMessage::Publish(card()), RankMessage::Lookup(PEER)]);
+        all.extend([
+            RankMessage::Hello(hello()),
+            RankMessage::Publish(card(), CARRIED),
+            RankMessage::Lookup(PEER),
+        ]);
         all.extend([RankMessage::Ask(PEER, CAUSES[0]), RankMessage::Finalize, RankMessage::Abort(-1)]);
         all.extend([RankMessage::AbortSome(i32::MIN, vec![PEER; ABORT_SOME_MAX]), RankMessage::GiveUp]);
         all.extend(
@@ -582,6 +603,7 @@ mod tests {
             node_slots: 20,
             local_ranks: 4,
             fault_tolerant: false,
+            has_pages: true,
         };
         let mut all: Vec<_> = (1..=10)
             .filter_map(|n| HelloRefused::from_numbers(n, 0))
@@ -589,7 +611,7 @@ mod tests {
             .collect();
         all.extend([
             DaemonMessage::Welcome(welcome),
-            DaemonMessage::Contact(PEER, card()),
+            DaemonMessage::Contact(PEER, card(), CARRIED),
             DaemonMessage::Refused(PEER, CAUSES[4]),
         ]);
         all.extend([

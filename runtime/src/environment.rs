@@ -35,8 +35,11 @@ pub const MUTED: &str = "MEND_TEST_MUTED";
 /// futex_waitv. `none`: without threads, as if none could be started.
 pub const LIFE_WATCH: &str = "MEND_TEST_LIFE_WATCH";
 
+/// A test hook, not for users: if set, the node daemon makes no pages, as where the system refuses memory files.
+pub const PAGES: &str = "MEND_TEST_PAGES";
+
 /// The test hooks. They act only in the node daemon of an `mpiexec --test-hooks`; elsewhere they are unknown variables.
-pub const TEST_HOOKS: [&str; 2] = [MUTED, LIFE_WATCH];
+pub const TEST_HOOKS: [&str; 3] = [MUTED, LIFE_WATCH, PAGES];
 
 /// Variables of Mend that are not parameters, and are not reported as misspelt parameters.
 pub const VARIABLES: [&str; 8] =

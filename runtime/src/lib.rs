@@ -4,6 +4,7 @@
 //! Read [`Runtime`] first, then [`connect_from_environment`]. This crate neither moves messages nor handles failures.
 #![forbid(unsafe_code)]
 
+pub mod carried;
 mod client;
 pub mod daemon_protocol;
 mod emergency_channel;
@@ -12,6 +13,7 @@ pub mod environment;
 mod exit;
 pub mod packet;
 mod parameters;
+mod peer_lives;
 mod process;
 mod runtime;
 pub mod settings;
@@ -19,7 +21,7 @@ mod singleton;
 mod start;
 mod start_error;
 
-pub use client::{Client, namespace};
+pub use client::{Client, NodePages, namespace};
 pub use emergency_channel::EmergencyChannel;
 pub use exit::exit_code;
 pub use parameters::PARAMETERS;

@@ -126,9 +126,10 @@ fn taken(control: &mut RecvAncillaryBuffer<'_>) -> (Vec<OwnedFd>, bool) {
     for message in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = message {
             for right in rights {
+                // Only the last ones may be missing, so that each of the others is known by its place.
                 match above_standard_streams(right) {
-                    Ok(descriptor) => descriptors.push(descriptor),
-                    Err(_) => all = false,
+                    Ok(descriptor) if all => descriptors.push(descriptor),
+                    _ => all = false,
                 }
             }
         }

@@ -6,7 +6,7 @@ use mend_base::parameter::{Parameter, ParameterKind};
 /// The parameters of this component.
 pub const PARAMETERS: &[Parameter] = &[Parameter {
     name: "report",
-    kind: ParameterKind::Words(&["failures", "statistics"]),
+    kind: ParameterKind::Words(&["failures", "statistics", "transports"]),
     unit: "",
     default: "",
     description: "What to print on stderr: nothing, or a list of subjects.",

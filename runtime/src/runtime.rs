@@ -14,7 +14,8 @@ pub trait Runtime {
     /// Which process this is, and how many were started together. Never changes.
     fn membership(&self) -> &Membership;
     /// Publishes this process's card, once, before any [`lookup`](Runtime::lookup): from then on others can connect to it.
-    /// The card's descriptor is duplicated; the caller keeps its own.
+    /// The card's descriptor is duplicated; the caller keeps its own. The runtime adds the life page of the process, whose life must have
+    /// begun.
     fn publish(&mut self, card: &Card) -> Result<(), RuntimeError>;
     /// Requests a first contact with `peer`, once. Then both ends get [`Notice::Contact`], or, with the cause,
     /// [`Notice::Refused`].
@@ -33,6 +34,15 @@ pub trait Runtime {
     /// `notice_version` changes. A system call, which a sleeping process makes at each timed check, and a waiting one about once
     /// a millisecond. Without this check the end of the node daemon would never be noticed, as it changes no version.
     fn check(&mut self) {}
+    /// Reads the life words of some peers with which there is a contact, round-robin, and names those that have died. A peer is named again
+    /// at each call until the contact is over. Evidence, as of a transport: the node daemon decides. A waiting thread calls it about once
+    /// a millisecond.
+    fn check_peers(&mut self, _on_exited: &mut dyn FnMut(Peer)) {}
+    /// A descriptor that is readable while there are notices, or when the node daemon has ended: for a process that sleeps on
+    /// descriptors. `None`: no notice comes from another process.
+    fn notice_descriptor(&self) -> Option<i32> {
+        None
+    }
     /// The next notice; `None` if there is none now. Never blocks. After `notice_version` has changed, it must be called until it
     /// returns `None`.
     fn notice(&mut self) -> Option<Notice>;
@@ -113,7 +123,7 @@ pub enum Notice {
     Contact {
         /// Who it is.
         peer: Peer,
-        /// Its card, its outbox's descriptor included.
+        /// Its card, its outbox's descriptor included, but not that of its life page, which the runtime keeps.
         card: Card,
     },
     /// There is no connection to `peer`, although both processes live: one of the two ends could not connect.

@@ -2,9 +2,7 @@
 //! A job of one: a process that no launcher started.
 
 use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
-use crate::start_error::StartError;
 use mend_base::{Job, Peer};
-use mend_segment::BellPage;
 use mend_transport::{Card, Cause};
 use std::collections::VecDeque;
 
@@ -20,13 +18,12 @@ pub struct Singleton {
 }
 
 impl Singleton {
-    /// Rank 0 of 1 in a job of its own, with a bell page of its own.
-    pub fn new() -> Result<(Self, BellPage), StartError> {
-        let (bells, _) = BellPage::create(1)?;
+    /// Rank 0 of 1 in a job of its own.
+    pub fn start() -> Self {
         let peer = Peer::new(Job(crate::entropy::random_u32()), 0);
         let membership =
             Membership { peer, size: 1, node_slot: 0, node_slots: 1, local_ranks: 1, fault_tolerant: true };
-        Ok((Singleton { membership, published: false, recalls: VecDeque::new(), version: 0 }, bells))
+        Singleton { membership, published: false, recalls: VecDeque::new(), version: 0 }
     }
 }
 
@@ -89,7 +86,7 @@ mod tests {
 
     #[test]
     fn a_job_of_one_answers_that_nobody_has_left_a_result() {
-        let (mut singleton, _bells) = Singleton::new().unwrap();
+        let mut singleton = Singleton::start();
         let identity = Identity { creator: Peer::new(Job(1), 0), number: 0 };
         let key = ResultKey { identity, protocol: 0, sequence: 4 };
         let before = singleton.notice_version();

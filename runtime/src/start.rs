@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Start: finds the launcher of this process, and joins its job.
 
-use crate::client::Client;
+use crate::client::{Client, NodePages};
 use crate::daemon_protocol::Place;
 use crate::emergency_channel::EmergencyChannel;
 use crate::environment::{self, Address, InitialErrorHandler};
@@ -10,7 +10,7 @@ use crate::singleton::Singleton;
 use crate::start_error::StartError;
 use mend_base::Peer;
 use mend_base::parameter::Assignments;
-use mend_segment::BellPage;
+use mend_segment::{BellPage, Life};
 use mend_transport::{Card, Cause};
 use std::ffi::OsString;
 
@@ -30,8 +30,11 @@ pub struct LaunchData {
     pub node_slot: u32,
     /// How many node slots there are.
     pub node_slots: u32,
-    /// The node's bell page.
-    pub bells: BellPage,
+    /// The node's bell page; `None` for a singleton, and where the node daemon could make none. Then there is no shared memory.
+    pub bells: Option<BellPage>,
+    /// The life of this process, which must begin before its card is published; `None` for a singleton, and where the system refuses
+    /// memory files.
+    pub life: Option<Life>,
     /// The assignments of `mpiexec --mca`, whose origin is [`Origin::CommandLine`](mend_base::parameter::Origin::CommandLine).
     pub settings: Assignments,
     /// The error handler with which the program begins.
@@ -59,22 +62,20 @@ fn connect(variable: impl Fn(&str) -> Option<OsString>) -> Result<Launched, Star
     let settings =
         text(&variable, environment::COMMAND_LINE, environment::read_assignments)?.unwrap_or_default();
     let handler = text(&variable, environment::INITIAL_ERROR_HANDLER, InitialErrorHandler::from_name)?;
-    let (runtime, bells) = match text(&variable, environment::DAEMON, Address::from_text)? {
+    let (runtime, pages) = match text(&variable, environment::DAEMON, Address::from_text)? {
         Some(address) => {
-            let (client, bells) = Client::connect(&address)?;
-            (AnyRuntime::Daemon(client), bells)
+            let (client, pages) = Client::connect(&address)?;
+            (AnyRuntime::Daemon(client), pages)
         }
         None => match environment::foreign_launcher(&variable) {
             Some(foreign) => return Err(StartError::Foreign(foreign)),
-            None => {
-                let (singleton, bells) = Singleton::new()?;
-                (AnyRuntime::Singleton(singleton), bells)
-            }
+            None => (AnyRuntime::Singleton(Singleton::start()), NodePages { bells: None, life: None }),
         },
     };
     let Membership { node_slot, node_slots, .. } = *runtime.membership();
-    let data =
-        LaunchData { node_slot, node_slots, bells, settings, error_handler: handler.unwrap_or_default() };
+    let NodePages { bells, life } = pages;
+    let error_handler = handler.unwrap_or_default();
+    let data = LaunchData { node_slot, node_slots, bells, life, settings, error_handler };
     Ok(Launched { runtime, data })
 }
 
@@ -144,6 +145,14 @@ impl Runtime for AnyRuntime {
 
     fn check(&mut self) {
         self.any_mut().check();
+    }
+
+    fn check_peers(&mut self, on_exited: &mut dyn FnMut(Peer)) {
+        self.any_mut().check_peers(on_exited);
+    }
+
+    fn notice_descriptor(&self) -> Option<i32> {
+        self.any().notice_descriptor()
     }
 
     fn notice(&mut self) -> Option<Notice> {

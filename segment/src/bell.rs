@@ -37,6 +37,11 @@ impl BellPage {
         Ok(BellPage { mapping: Mapping::new(descriptor, 0, bytes, Access::Write)?, slots })
     }
 
+    /// A page that only this process has, for `slots` slots: its threads sleep and wake each other here, and no other process can.
+    pub fn of_one_process(slots: u32) -> Result<Self, SegmentError> {
+        Ok(BellPage { mapping: Mapping::of_one_process(page_bytes_for(slots))?, slots })
+    }
+
     /// The number of slots.
     pub fn slots(&self) -> u32 {
         self.slots
@@ -95,6 +100,11 @@ impl BellPage {
     /// announcement, or if another thread of the owner has ended this sleep.
     pub fn sleep(&self, slot: u32, announced: AnnouncedSleep, at_most: Duration) -> Woken {
         sleep::wait(self.sleep_word(slot), announced, at_most)
+    }
+
+    /// Owner only: whether an announced sleep was neither rung nor ended, for one who sleeps on something else.
+    pub fn is_asleep(&self, slot: u32, announced: AnnouncedSleep) -> bool {
+        self.sleep_word(slot).is_asleep(announced)
     }
 
     /// Owner only: announces that it is awake, so that no sender needs to call the kernel.

@@ -16,7 +16,10 @@ impl HelperCalls {
     /// Another thread of this process has something for the helper.
     pub const LOOK: HelperCalls = HelperCalls(4);
 
-    pub(crate) const KNOWN: u32 = Self::SERVE.0 | Self::WATCH.0 | Self::LOOK.0;
+    /// A descriptor of a network has become readable.
+    pub const DESCRIPTOR: HelperCalls = HelperCalls(8);
+
+    pub(crate) const KNOWN: u32 = Self::SERVE.0 | Self::WATCH.0 | Self::LOOK.0 | Self::DESCRIPTOR.0;
 
     /// Whether the calls contain `call`.
     pub fn has(self, call: HelperCalls) -> bool {

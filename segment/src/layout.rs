@@ -3,8 +3,7 @@
 //!
 //! ```text
 //!   outbox:  header page(s), then one block for each node slot, page aligned
-//!   header:  0 magic, layout, slot, slots   128 the owner's life (its mutex; at 192 its stage)
-//!            256 directory: a word for each slot
+//!   header:  0 magic, layout, slot, slots   64 directory: a word for each slot
 //!   block:   what the owner writes for one peer:
 //!            0       words the peer polls (state, bell       128     credits
 //!                    request, waits for room)
@@ -23,7 +22,7 @@ use crate::mapping::whole_pages;
 /// "Mend" in the first eight bytes of an outbox.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"Mend-box");
 /// Version of the layout in this module. A peer with another version is refused at connection.
-pub(crate) const LAYOUT: u32 = 3;
+pub(crate) const LAYOUT: u32 = 4;
 
 /// Slots of the control ring.
 pub const CONTROL_SLOTS: usize = 16;
@@ -46,11 +45,7 @@ pub(crate) const HEADER_MAGIC: usize = 0;
 pub(crate) const HEADER_LAYOUT: usize = 8;
 pub(crate) const HEADER_SLOT: usize = 12;
 pub(crate) const HEADER_SLOTS: usize = 16;
-/// The lock word of a robust mutex, and what else the C library keeps of it.
-pub(crate) const HEADER_LIFE: usize = 128;
-pub(crate) const LIFE_BYTES: usize = 64;
-pub(crate) const HEADER_LIFE_STAGE: usize = HEADER_LIFE + LIFE_BYTES;
-pub(crate) const HEADER_DIRECTORY: usize = 256;
+pub(crate) const HEADER_DIRECTORY: usize = 64;
 
 pub(crate) const BLOCK_STATE: usize = 0;
 pub(crate) const BLOCK_BELL_REQUEST: usize = 8;
@@ -66,7 +61,7 @@ pub(crate) const BLOCK_CHUNKS: usize = BLOCK_MESSAGE_AREA + MESSAGE_AREA;
 pub(crate) const BLOCK_CHUNK_AREA: usize = BLOCK_CHUNKS + 4096;
 pub(crate) const BLOCK_BYTES: usize = BLOCK_CHUNK_AREA + CHUNK_AREA;
 
-const _: () = assert!(HEADER_LIFE_STAGE + 4 <= HEADER_DIRECTORY);
+const _: () = assert!(HEADER_SLOTS + 4 <= HEADER_DIRECTORY);
 const _: () = assert!(BLOCK_CREDITS + 3 * 4 <= BLOCK_MAILBOXES);
 const _: () = assert!(BLOCK_CONTROL_AREA + CONTROL_AREA <= BLOCK_MESSAGES);
 const _: () = assert!(CHUNK_SLOTS * Line::BYTES <= 4096);

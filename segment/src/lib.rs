@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Memory that several processes see: an outbox per process with rings to each peer, the bell page, sleep words,
-//! the notice page, life words.
+//! Memory that several processes see: an outbox per process with rings to each peer, a life page per process, the bell page,
+//! sleep words, the notice page.
 //!
-//! Each page has one writer: a process writes only its own outbox, which the others map read-only (sealed memory
+//! Each page has one writer: a process writes only its own outbox and life page, which the others map read-only (sealed memory
 //! files). The one exception, the [`BellPage`], holds hints only. The interface is safe: what another process wrote
 //! is copied once and checked in the copy before it is used.
 //!

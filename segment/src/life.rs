@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The life word of a process: a robust futex in its outbox, which the kernel marks when the process dies.
+//! The life word of a process: a robust futex in its life page, which the kernel marks when the process dies.
 //!
 //! It is the lock word of a robust mutex that a thread of the owner holds from Init to Finalize. When that thread
 //! dies, by whatever means, the kernel sets FUTEX_OWNER_DIED *before* it tears the address space down, however large
@@ -16,24 +16,24 @@
 //! A forked child is not the owner (the kernel and the C library empty its list of robust mutexes), and has none of
 //! this memory. An exec is a death, because the thread that held the word does not return from it.
 
-use crate::layout::{HEADER_LIFE, HEADER_LIFE_STAGE, LIFE_BYTES};
-use crate::mapping::{Mapping, View};
+use crate::mapping::{self, Access, Mapping, View};
 use crate::sleep::timespec;
-use crate::{SegmentError, header};
+use crate::{SegmentError, reserve};
 use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use mend_base::Peer;
 use rustix::io::Errno;
 use rustix::thread::futex;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-/// The owner's end of its life word. It lies in the outbox and keeps that mapped.
+/// The owner's end of its life word. It keeps the life page mapped.
 #[derive(Debug)]
 pub struct Life {
-    mapping: Option<Arc<Mapping>>,
+    mapping: Option<Mapping>,
 }
 
-/// The state of the owner of an outbox.
+/// The state of the owner of a life page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LifeState {
     /// No thread holds the word: the owner has not begun, or one thread passes the word to another. Never a death.
@@ -62,8 +62,17 @@ const DYING: u32 = 2;
 const LEFT: u32 = 3;
 
 impl Life {
-    pub(crate) fn new(mapping: Arc<Mapping>) -> Self {
-        Life { mapping: Some(mapping) }
+    /// The life page of `owner`, which nobody else can write, with its word not held yet, and the descriptor that others map it from.
+    pub fn create(owner: Peer) -> Result<(Self, OwnedFd), SegmentError> {
+        let bytes = mapping::page_bytes();
+        let file = mapping::make_file("mend-life", bytes)?;
+        reserve::reserve(&file, 0, bytes as u64, 0)?;
+        let mapping = Mapping::new(file.as_fd(), 0, bytes, Access::Write)?;
+        mapping.at::<AtomicU32>(PAGE_LAYOUT).store(LAYOUT, Ordering::Relaxed);
+        mapping.at::<AtomicU64>(PAGE_OWNER).store(owner.0, Ordering::Relaxed);
+        mapping.at::<AtomicU64>(PAGE_MAGIC).store(MAGIC, Ordering::Release);
+        mapping::seal(&file, true)?;
+        Ok((Life { mapping: Some(mapping) }, file))
     }
 
     /// Takes the word: the owner lives from now on, as long as the calling thread does. Called once.
@@ -135,16 +144,16 @@ impl Life {
     }
 
     fn word(&self) -> &AtomicU32 {
-        self.mapping().at(HEADER_LIFE)
+        self.mapping().at(PAGE_WORD)
     }
 
     fn stage(&self) -> &AtomicU32 {
-        self.mapping().at(HEADER_LIFE_STAGE)
+        self.mapping().at(PAGE_STAGE)
     }
 
     fn mutex(&self) -> *mut libc::pthread_mutex_t {
         // Bytes with interior mutability: the C library and the kernel write through this pointer.
-        self.mapping().at::<[AtomicU8; LIFE_BYTES]>(HEADER_LIFE).as_ptr().cast_mut().cast()
+        self.mapping().at::<[AtomicU8; WORD_BYTES]>(PAGE_WORD).as_ptr().cast_mut().cast()
     }
 }
 
@@ -160,8 +169,22 @@ impl Drop for Life {
     }
 }
 
-const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= LIFE_BYTES);
-const _: () = assert!(HEADER_LIFE.is_multiple_of(align_of::<libc::pthread_mutex_t>()));
+/// "MendLife" in the first eight bytes of a life page.
+const MAGIC: u64 = u64::from_le_bytes(*b"MendLife");
+/// Version of the layout of a life page.
+const LAYOUT: u32 = 1;
+
+const PAGE_MAGIC: usize = 0;
+const PAGE_LAYOUT: usize = 8;
+/// Whose life it is.
+const PAGE_OWNER: usize = 16;
+/// The lock word of a robust mutex, and what else the C library keeps of it.
+const PAGE_WORD: usize = 64;
+const WORD_BYTES: usize = 64;
+const PAGE_STAGE: usize = PAGE_WORD + WORD_BYTES;
+
+const _: () = assert!(size_of::<libc::pthread_mutex_t>() <= WORD_BYTES);
+const _: () = assert!(PAGE_WORD.is_multiple_of(align_of::<libc::pthread_mutex_t>()));
 
 /// The bits of the lock word of a robust mutex: see get_robust_list(2) and linux/futex.h.
 const HOLDER: u32 = libc::FUTEX_TID_MASK;
@@ -203,14 +226,18 @@ pub struct LifeView {
 pub struct Seen(u32);
 
 impl LifeView {
-    /// Maps the head of the outbox of the process at node slot `owner_slot`, on a node with `slots` slots. The descriptor may be
-    /// closed afterwards.
-    pub fn map(descriptor: BorrowedFd<'_>, owner_slot: u32, slots: u32) -> Result<Self, SegmentError> {
-        Ok(Self::of(&Arc::new(header::map_header(descriptor, owner_slot, slots)?)))
-    }
-
-    pub(crate) fn of(header: &Arc<Mapping>) -> Self {
-        LifeView { word: View::new(header, HEADER_LIFE), stage: View::new(header, HEADER_LIFE_STAGE) }
+    /// Maps the life page of `owner`, if it is one of this version. The descriptor may be closed afterwards.
+    pub fn map(descriptor: BorrowedFd<'_>, owner: Peer) -> Result<Self, SegmentError> {
+        let bytes = mapping::page_bytes();
+        mapping::check_file(descriptor, bytes, true)?;
+        let page = Arc::new(Mapping::new(descriptor, 0, bytes, Access::Read)?);
+        let is_one = page.at::<AtomicU64>(PAGE_MAGIC).load(Ordering::Acquire) == MAGIC
+            && page.at::<AtomicU32>(PAGE_LAYOUT).load(Ordering::Relaxed) == LAYOUT
+            && page.at::<AtomicU64>(PAGE_OWNER).load(Ordering::Relaxed) == owner.0;
+        if !is_one {
+            return Err(SegmentError::LayoutDiffers);
+        }
+        Ok(LifeView { word: View::new(&page, PAGE_WORD), stage: View::new(&page, PAGE_STAGE) })
     }
 
     /// The state of the owner now.

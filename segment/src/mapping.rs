@@ -81,6 +81,19 @@ impl Mapping {
         Ok(mapping)
     }
 
+    /// Memory of this process alone, all zero.
+    pub(crate) fn of_one_process(bytes: usize) -> Result<Self, SegmentError> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel chooses the address, so nothing that exists is replaced.
+        let mapped =
+            unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) };
+        let start = mapped.map_err(SegmentError::NoMapping)?.cast::<u8>();
+        let start = NonNull::new(start).ok_or(SegmentError::NoMapping(Errno::INVAL))?;
+        let mapping = Mapping { start, bytes };
+        mapping.advise(Advice::LinuxDontFork)?;
+        Ok(mapping)
+    }
+
     fn advise(&self, advice: Advice) -> Result<(), SegmentError> {
         // SAFETY: the range is ours, just mapped, and neither advice changes what it holds.
         let done = unsafe { rustix::mm::madvise(self.start.as_ptr().cast(), self.bytes, advice) };

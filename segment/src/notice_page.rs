@@ -49,6 +49,11 @@ impl NoticeView {
         Ok(NoticeView { mapping: Mapping::new(descriptor, 0, bytes, Access::Read)?, slots })
     }
 
+    /// In place of the page of a node daemon that could make none: the version never changes.
+    pub fn without_page(slots: u32) -> Result<Self, SegmentError> {
+        Ok(NoticeView { mapping: Mapping::of_one_process(page_bytes_for(slots))?, slots })
+    }
+
     // Hot: per call of progress.
     /// The version, which changes whenever the node daemon has a notice for the rank at `slot`.
     #[inline]

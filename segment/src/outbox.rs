@@ -8,7 +8,6 @@ use crate::layout::{
     HEADER_SLOT, HEADER_SLOTS, LAYOUT, MADE, MAGIC, MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring,
     STATE_CHUNKS, block_at, header_bytes, outbox_bytes, state_mailbox,
 };
-use crate::life::Life;
 use crate::line::Line;
 use crate::mailbox::{Mailbox, next_version};
 use crate::mapping::{self, Access, Mapping, View};
@@ -51,11 +50,6 @@ impl Outbox {
     /// The descriptor from which peers map it read-only. No process can map it writable any more.
     pub fn descriptor(&self) -> Arc<OwnedFd> {
         Arc::clone(&self.file)
-    }
-
-    /// The life word of this process, not held yet. Called once.
-    pub fn life(&self) -> Life {
-        Life::new(Arc::clone(&self.mapping))
     }
 
     #[cfg(feature = "broken_peer")]

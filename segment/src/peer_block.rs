@@ -9,7 +9,6 @@ use crate::layout::{
     MAILBOXES, MESSAGE_AREA, MESSAGE_SLOTS, NOT_MADE, Ring, STATE_CHUNKS, STATE_KNOWN, block_at,
     state_mailbox,
 };
-use crate::life::{LifeState, LifeView};
 use crate::line::{Garbage, Line};
 use crate::mailbox::Mailbox;
 use crate::mapping::{Access, Mapping, View, whole_pages};
@@ -40,7 +39,6 @@ pub struct PeerBlock {
     mailboxes: View<[Mailbox; MAILBOXES]>,
     versions: [u32; MAILBOXES],
     bounds: Bounds,
-    life: LifeView,
     mapping: Arc<Mapping>,
 }
 
@@ -98,14 +96,8 @@ impl PeerBlock {
             mailboxes: View::new(block, BLOCK_MAILBOXES),
             versions: [0; MAILBOXES],
             bounds,
-            life: LifeView::of(header),
             mapping: Arc::clone(block),
         }
-    }
-
-    /// The liveness of the peer: one load from a cache line that nobody writes while the peer lives.
-    pub fn life(&self) -> LifeState {
-        self.life.state()
     }
 
     // Hot: per poll.

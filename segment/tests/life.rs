@@ -2,19 +2,20 @@
 //! Life words of real processes, read by another process: which events mark them, and which do not.
 #![cfg(not(loom))]
 
-use mend_base::Duration;
+use mend_base::{Duration, Job, Peer};
 use mend_segment::{
     Interrupt, Life, LifeState, LifeView, Outbox, can_sleep_on_life_words, memory_left, sleep_on_life,
     sleep_on_life_words,
 };
+
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-const SLOTS: u32 = 4;
+const OWNER: Peer = Peer::new(Job(7), 1);
 
-/// A forked process that has an outbox and holds its life word, with pipes by which the test controls it. Killed when dropped.
+/// A forked process that has a life page and holds its life word, with pipes by which the test controls it. Killed when dropped.
 struct Owner {
     pid: libc::pid_t,
     view: LifeView,
@@ -60,12 +61,12 @@ impl Owner {
             // The child must not outlive a test that fails.
             // SAFETY: two numbers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-            let outbox = Outbox::create(1, SLOTS, 0).unwrap();
-            let life: &'static Life = Box::leak(Box::new(outbox.life()));
+            let (life, page) = Life::create(OWNER).unwrap();
+            let life: &'static Life = Box::leak(Box::new(life));
             if begins {
                 life.begin().unwrap();
             }
-            their_words.write_all(&outbox.descriptor().as_raw_fd().to_ne_bytes()).unwrap();
+            their_words.write_all(&page.as_raw_fd().to_ne_bytes()).unwrap();
             let mut inside = Inside { life, words: their_words, orders: their_orders };
             if inside.orders.read(&mut [0]).unwrap_or(0) == 0 {
                 exit(0);
@@ -78,7 +79,7 @@ impl Owner {
         let mut number = [0; 4];
         words.read_exact(&mut number).unwrap();
         let file = File::open(format!("/proc/{pid}/fd/{}", i32::from_ne_bytes(number))).unwrap();
-        let mut owner = Owner { pid, view: LifeView::map(file.as_fd(), 1, SLOTS).unwrap(), words, orders };
+        let mut owner = Owner { pid, view: LifeView::map(file.as_fd(), OWNER).unwrap(), words, orders };
         owner.go_on();
         owner
     }
@@ -355,21 +356,20 @@ fn one_thread_sleeps_on_many_lives_and_a_call_interrupts_it() {
 }
 
 #[test]
-fn an_outbox_dropped_while_another_thread_holds_its_word_stays_where_that_thread_needs_it() {
+fn a_life_dropped_while_another_thread_holds_its_word_stays_where_that_thread_needs_it() {
     let other = |began: &std::sync::Barrier, life: &Life| {
         life.begin().unwrap();
         began.wait();
         began.wait();
         // The list of its locked mutexes leads through the first one.
-        let second = Outbox::create(1, SLOTS, 0).unwrap();
-        let life = second.life();
+        let (life, _page) = Life::create(OWNER).unwrap();
         life.begin().unwrap();
         life.end();
     };
     let began = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
-        let outbox = Outbox::create(0, SLOTS, 0).unwrap();
-        let life = std::sync::Arc::new(outbox.life());
+        let (life, page) = Life::create(Peer::new(Job(7), 0)).unwrap();
+        let life = std::sync::Arc::new(life);
         let theirs = std::sync::Arc::clone(&life);
         let began = &began;
         scope.spawn(move || {
@@ -378,18 +378,31 @@ fn an_outbox_dropped_while_another_thread_holds_its_word_stays_where_that_thread
             other(began, borrowed);
         });
         began.wait();
-        drop((outbox, life));
+        drop((page, life));
         began.wait();
     });
 }
 
 #[test]
-fn an_outbox_of_another_slot_or_node_is_refused() {
-    let outbox = Outbox::create(2, SLOTS, 0).unwrap();
-    let descriptor = outbox.descriptor();
-    assert!(LifeView::map(descriptor.as_fd(), 2, SLOTS).is_ok());
-    assert!(LifeView::map(descriptor.as_fd(), 1, SLOTS).is_err());
-    assert!(LifeView::map(descriptor.as_fd(), 2, SLOTS - 1).is_err());
+fn a_life_page_of_another_process_and_what_is_none_are_refused() {
+    let (_life, page) = Life::create(OWNER).unwrap();
+    assert!(LifeView::map(page.as_fd(), OWNER).is_ok());
+    assert!(LifeView::map(page.as_fd(), Peer::new(Job(7), 2)).is_err());
+    assert!(LifeView::map(page.as_fd(), Peer::new(Job(8), 1)).is_err());
+    let outbox = Outbox::create(1, 4, 0).unwrap();
+    assert!(LifeView::map(outbox.descriptor().as_fd(), OWNER).is_err());
     let null = File::open("/dev/null").unwrap();
-    assert!(LifeView::map(null.as_fd(), 2, SLOTS).is_err());
+    assert!(LifeView::map(null.as_fd(), OWNER).is_err());
+}
+
+#[test]
+fn only_its_owner_can_write_a_life_page() {
+    let (_life, page) = Life::create(OWNER).unwrap();
+    assert!(rustix::io::pwrite(&page, b"x", 0).is_err());
+    let writable = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+    // SAFETY: the kernel chooses the address, and the mapping, if there is one, is never used.
+    let mapped = unsafe {
+        rustix::mm::mmap(core::ptr::null_mut(), 4096, writable, rustix::mm::MapFlags::SHARED, &page, 0)
+    };
+    assert!(mapped.is_err());
 }

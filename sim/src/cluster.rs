@@ -218,7 +218,9 @@ impl Cluster {
     /// Sets the faults that the network injects.
     pub fn inject(&mut self, faults: Faults) {
         self.network.borrow_mut().faults = faults;
-        self.launcher.borrow_mut().garbage_writer = faults.garbage_writer.map(|writer| writer.number);
+        let mut launcher = self.launcher.borrow_mut();
+        launcher.garbage_writer = faults.garbage_writer.map(|writer| writer.number);
+        launcher.lives_are_read = faults.true_evidence_once_in > 0;
     }
 
     /// One in `once_in` of the allocations whose failure can be reported fails, except in MPI_Init.

@@ -40,6 +40,8 @@ pub struct Launcher {
     pub killer: Rc<Killer>,
     /// The rank that writes garbage. What others write may look like garbage to it, so its reports of garbage are dropped.
     pub garbage_writer: Option<u32>,
+    /// Ranks read the life words of the others.
+    pub lives_are_read: bool,
     /// Each rank gets its notices up to so many times later than usual; 0: none.
     pub late_notices: u64,
 }
@@ -57,6 +59,8 @@ struct Process {
     /// Answers about the process itself, which do not come from the node daemon. Needed where its messages to itself go by the
     /// network.
     self_notices: VecDeque<Notice>,
+    /// The kernel has marked its life word, or the process has.
+    life_is_marked: bool,
     /// Notices that its engine can take.
     notices: VecDeque<Notice>,
     /// See [`mend_runtime::Runtime::notice_version`].
@@ -99,6 +103,7 @@ impl Launcher {
             notice_oracle: NoticeOracle::new(size),
             killer: Killer::none(),
             garbage_writer: None,
+            lives_are_read: false,
             late_notices: 0,
         };
         launcher.set_rules(rules);
@@ -219,6 +224,8 @@ impl Launcher {
         };
         process.state = state;
         process.evidence = evidence.into_iter().flatten().collect();
+        let is_mark = |evidence: &EndEvidence| matches!(evidence, EndEvidence::LifeWordMarked { .. });
+        process.life_is_marked = process.evidence.iter().any(is_mark);
     }
 
     /// The end of the rank that follows from a message which the node daemon has not read.
@@ -482,7 +489,7 @@ fn are_two_failures(a: &Notice, b: &Notice) -> bool {
 /// The notices in one packet of the node daemon, as the production client decodes it.
 fn notices(message: DaemonMessage) -> Vec<Notice> {
     match message {
-        DaemonMessage::Contact(peer, card) => vec![Notice::Contact { peer, card }],
+        DaemonMessage::Contact(peer, card, _) => vec![Notice::Contact { peer, card }],
         DaemonMessage::Refused(peer, cause) => vec![Notice::Refused { peer, cause }],
         DaemonMessage::Finalized(peers) => peers.into_iter().map(Notice::Finalized).collect(),
         DaemonMessage::Failed(peer) => vec![Notice::Failed(peer)],

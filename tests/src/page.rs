@@ -33,6 +33,7 @@ fn takes(kind: ParameterKind) -> String {
             format!("a list of {}, or `^` and a list of those to leave out", list(words))
         }
         ParameterKind::Words(words) => format!("a list of {}", list(words)),
+        ParameterKind::Text => "any text".to_owned(),
     }
 }
 

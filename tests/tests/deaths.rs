@@ -85,6 +85,30 @@ fn a_barrier_in_which_all_are_asleep_returns_at_each_rank_when_the_notice_page_i
     }
 }
 
+// Where the system refuses memory files, ranks start, sleep without a page of the node, and hear of deaths through their sockets.
+#[test]
+fn without_shared_pages_ranks_start_and_are_notified_of_a_death_and_shared_memory_is_refused() {
+    let run = |btl: &str, wrapper: &[&str]| {
+        let mut command = program::mpiexec(4, LIMIT);
+        command.env("MEND_TEST_PAGES", "none").args(["--test-hooks", "--mca", "btl", btl]).args(wrapper);
+        command.arg(program::death_program("without_pages.c"));
+        WatchedCommand::new(command, LIMIT).run()
+    };
+    // In the second job the ranks have no life pages either.
+    for wrapper in [&[][..], &["sh", "-c", "ulimit -f 1; exec \"$0\""]] {
+        let alone = run("self", wrapper);
+        let told = alone.stdout.lines().filter(|line| *line == "told").count();
+        assert!(alone.exited_with(0) && told == 3, "{}", alone.report());
+        assert!(!alone.stderr.contains("E-EXEC-003"), "shared memory is not wanted: {}", alone.report());
+    }
+    let refused = run("self,shm", &[]);
+    assert!(
+        refused.is_refused_with("E-EXEC-003") && refused.is_refused_with("E-INIT-007"),
+        "{}",
+        refused.report()
+    );
+}
+
 /// `delays`: how long the early ones have been blocked when the victim dies, in microseconds; with one delay all are early.
 fn blocked_in(call: &str, ranks: u32, how: &str, delays: &[&str], variables: &[(&str, &str)]) {
     let mut times = Vec::new();

@@ -53,6 +53,20 @@ fn a_limit_on_file_sizes_is_named_as_such_where_it_refuses_shared_memory() {
     names_the_limit(of_ranks, "E-INIT-005");
 }
 
+#[test]
+fn a_program_without_mpiexec_and_one_that_uses_no_shared_memory_need_no_memory_file() {
+    let limited = |words: &[&str]| {
+        let mut command = Command::new("sh");
+        command.env_remove("LD_LIBRARY_PATH").args(["-c", "ulimit -f 1; exec \"$@\"", "sh"]);
+        command.args(words).arg(closed_streams());
+        command
+    };
+    runs(limited(&[]), "without mpiexec");
+    let mpiexec = program::mpiexec(2, LIMIT);
+    let name = mpiexec.get_program().to_str().expect("the prefix has a name in UTF-8");
+    runs(limited(&[name, "-n", "1", "--mca", "btl", "self"]), "without shared memory");
+}
+
 fn names_the_limit(command: Command, code: &str) {
     let ended = WatchedCommand::new(command, LIMIT).run();
     let named = ended.stderr.contains("limit on file sizes") && ended.stderr.contains("ulimit -f");

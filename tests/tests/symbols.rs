@@ -62,6 +62,23 @@ fn the_links_lead_to_the_library_by_relative_names() {
     }
 }
 
+/// Rule 8: the one other library with C symbols has those of libfabric, and its own.
+#[test]
+fn the_fabric_shim_is_installed_with_the_symbols_of_libfabric() {
+    let library = prefix::prefix().join("lib/libmend_fabric_shim.so");
+    let output = Command::new("nm").args(["-D", "--defined-only"]).arg(library).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let names: Vec<_> = text.lines().filter_map(|line| line.split_whitespace().last()).collect();
+    for name in ["fi_getinfo@@FABRIC_1.3", "fi_fabric@@FABRIC_1.1", "fi_version@@FABRIC_1.0"] {
+        assert!(names.contains(&name), "{name} is missing in {names:?}");
+    }
+    let ours = |name: &&&str| {
+        ["fi_", "mend_fabric_shim_", "FABRIC_", "MEND_"].iter().any(|start| name.starts_with(start))
+    };
+    let foreign: Vec<_> = names.iter().filter(|name| !ours(name)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
 #[test]
 fn the_wrappers_show_what_they_would_run() {
     for compiler in ["mpicc", "mpicxx", "mpic++", "mpiCC"] {

@@ -300,7 +300,7 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.networks.iter_mut().for_each(|network| network.check_peers());
     }
 
-    // A `Network` has no counterpart yet: the helper threads of its peers will sleep on its descriptor.
+    // A network calls no helper threads: those of its peers watch its descriptor.
     fn call_helpers(&mut self) {
         self.shm.iter_mut().for_each(Btl::call_helpers);
     }
@@ -324,6 +324,15 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.loopback.iter_mut().for_each(Btl::disarm);
         self.shm.iter_mut().for_each(Btl::disarm);
         self.networks.iter_mut().for_each(|network| network.disarm());
+    }
+
+    /// Only networks have descriptors.
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        let armed = self.networks.iter_mut().try_for_each(|network| network.arm(wake));
+        if armed.is_err() {
+            self.networks.iter_mut().for_each(|network| network.disarm());
+        }
+        armed
     }
 }
 
@@ -769,6 +778,20 @@ mod tests {
             assert_eq!(bml.arm(&mut wake), Err(EventPending));
             while bml.ready(endpoint) {
                 bml.progress(Instant(time), 8, &mut Delivered::default());
+            }
+        }
+    }
+
+    #[test]
+    fn descriptors_are_armed_unless_a_network_is_pending() {
+        let (mut bml, endpoints) = four();
+        for (endpoint, is_network) in endpoints.into_iter().zip([false, false, true, true]) {
+            assert_eq!(bml.arm_descriptors(&mut WakeSet::default()), Ok(()));
+            send(&mut bml, endpoint, 1).unwrap();
+            let expected = if is_network { Err(EventPending) } else { Ok(()) };
+            assert_eq!(bml.arm_descriptors(&mut WakeSet::default()), expected, "{endpoint:?}");
+            while bml.ready(endpoint) {
+                bml.progress(Instant(0), 8, &mut Delivered::default());
             }
         }
     }

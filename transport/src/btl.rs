@@ -144,6 +144,12 @@ pub trait Btl {
     /// Ends what `arm` began: peers need not wake this process any more. Called after the sleep, or instead of it; without effect
     /// if nothing is armed.
     fn disarm(&mut self);
+    /// As [`arm`](Btl::arm), for descriptors alone: for the helper thread, which watches them while the program computes. A BTL that
+    /// adds no descriptor does nothing here, as its peers call the helper thread. `disarm` need not follow: the program goes on as if
+    /// nothing were armed, so `arm`, also again, `progress` and sends may come next.
+    fn arm_descriptors(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {
+        Ok(())
+    }
 }
 
 /// The class of a message: through which queue it goes. Messages of one class from one peer arrive in order; classes are not
@@ -286,8 +292,19 @@ pub enum ConnectError {
 pub struct WakeSet {
     /// Peers wake this process at its sleep word in the bell page.
     pub futex: bool,
-    /// Descriptors that become readable when there is an event.
+    /// Descriptors that become readable when there is an event. They are polled from the next sleep on, so a transport may close one
+    /// and open another between two sleeps.
     pub descriptors: Vec<i32>,
+    /// An event of some transport wakes nobody, as its device has no descriptor: the process sleeps for a millisecond at most.
+    pub must_poll: bool,
+}
+
+impl WakeSet {
+    /// Empties the set, and keeps its memory.
+    pub fn clear(&mut self) {
+        (self.futex, self.must_poll) = (false, false);
+        self.descriptors.clear();
+    }
 }
 
 /// There is an event already, so the process must not sleep.

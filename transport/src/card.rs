@@ -5,8 +5,8 @@ use mend_base::{Reader, Wire, Writer};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// The business card of a process: its layout version, one entry for each transport, and the descriptor of its outbox, which the
-/// node daemon passes on.
+/// The business card of a process: its layout version, one entry for each transport, and the descriptors of its outbox and its
+/// life page, which the node daemon passes on.
 #[derive(Default, Debug, Clone)]
 pub struct Card {
     /// Version of everything that two processes share: the layout of outboxes and shared pages, headers, protocols.
@@ -15,6 +15,8 @@ pub struct Card {
     pub entries: Vec<(TransportId, Vec<u8>)>,
     /// The outbox. Passed separately from the bytes of the card (SCM_RIGHTS), and only to processes of the same node.
     pub descriptor: Option<Arc<OwnedFd>>,
+    /// The life page, passed in the same way. The runtime of the process adds it, and that of the peer takes it; transports see none.
+    pub life: Option<Arc<OwnedFd>>,
 }
 
 /// Which transport an entry belongs to.
@@ -26,6 +28,8 @@ impl TransportId {
     pub const SELF: TransportId = TransportId(1);
     /// Shared memory of one node.
     pub const SHM: TransportId = TransportId(2);
+    /// libfabric.
+    pub const OFI: TransportId = TransportId(3);
 }
 
 impl Card {
@@ -72,6 +76,6 @@ impl Wire for Card {
             }
             entries.push((id, from.bytes(len)?.to_vec()));
         }
-        Some(Card { layout, entries, descriptor: None })
+        Some(Card { layout, entries, descriptor: None, life: None })
     }
 }

@@ -240,7 +240,9 @@ impl Loopback {
         offset: u64,
         bytes: u64,
     ) -> Result<UserMemory, SendError> {
-        self.regions.exposed(ENDPOINT, Exposure(remote.key), kind, offset, bytes).ok_or(SendError::NoAccess)
+        self.regions
+            .exposed(ENDPOINT, Exposure(remote.words[0]), kind, offset, bytes)
+            .ok_or(SendError::NoAccess)
     }
 
     /// Copies between local and exposed memory.
@@ -328,7 +330,7 @@ impl Rdma for Loopback {
         let mut words = Reader::new(key);
         match (words.u64(), words.u64(), words.u64(), words.u8()) {
             (Some(owner), Some(exposure), Some(bytes), None) if owner == self.me.0 => {
-                Ok(Remote { key: exposure, address: 0, bytes })
+                Ok(Remote::with_word(bytes, exposure))
             }
             _ => Err(RegisterError::BadKey),
         }

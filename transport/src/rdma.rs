@@ -110,12 +110,22 @@ pub struct Exposure(pub u64);
 /// Memory that a peer exposed to this process: a checked key. It needs no release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Remote {
-    /// The key of the device, or a handle of the peer.
-    pub key: u64,
-    /// The address of the first byte, as the device wants it.
-    pub address: u64,
     /// How many bytes may be accessed.
     pub bytes: u64,
+    /// What the transport needs: handles of the peer, keys and addresses of its devices.
+    pub words: [u64; Remote::WORDS],
+}
+
+impl Remote {
+    /// How many words a transport has.
+    pub const WORDS: usize = 10;
+
+    /// Memory of `bytes` bytes that the transport knows by one word.
+    pub const fn with_word(bytes: u64, word: u64) -> Remote {
+        let mut words = [0; Remote::WORDS];
+        words[0] = word;
+        Remote { bytes, words }
+    }
 }
 
 /// What a peer may do with exposed memory.

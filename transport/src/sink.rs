@@ -80,6 +80,8 @@ pub enum Cause {
     LayoutDiffers,
     /// Memory for the connection could not be reserved, at this end or at the other.
     NoMemory,
+    /// The way to the peer has been broken for longer than the transport waits, although the process lives.
+    Unreachable,
     /// No evidence: no transport reports this. A process that waits only asks whether the peer lives.
     NoEvidence,
 }

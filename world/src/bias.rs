@@ -112,6 +112,11 @@ impl Bias {
         self.inside.load(Ordering::Relaxed) == INSIDE
     }
 
+    /// Whether the program seems to be outside, for the helper before it claims. It may have entered since.
+    pub fn seems_outside(&self) -> bool {
+        self.inside.load(Ordering::Relaxed) == OUTSIDE
+    }
+
     // Hot: per message.
     /// The program's second step to enter and to leave: whether the slow path must be taken.
     #[inline(always)]

@@ -103,6 +103,27 @@ fn current(signal: c_int) -> Option<libc::sigaction> {
     (asked == 0).then(|| unsafe { action.assume_init() })
 }
 
+/// The actions of all signals, as they were: some libraries of devices replace handlers when they are opened.
+pub struct KeptSignals(Vec<(c_int, libc::sigaction)>);
+
+impl KeptSignals {
+    /// Notes the current actions.
+    pub fn keep() -> Self {
+        KeptSignals((1..=LAST_SIGNAL).filter_map(|signal| Some((signal, current(signal)?))).collect())
+    }
+
+    /// Sets them again.
+    pub fn restore(self) {
+        for (signal, action) in self.0 {
+            // SAFETY: the action was that of this signal before. Signals whose action cannot be set refuse it.
+            unsafe { libc::sigaction(signal, &action, ptr::null_mut()) };
+        }
+    }
+}
+
+/// The last of the signals that have names.
+const LAST_SIGNAL: c_int = 31;
+
 fn set(signal: c_int, handler: libc::sighandler_t, flags: c_int) {
     // SAFETY: zeros are a valid action: the default, no flags, an empty mask.
     let mut action: libc::sigaction = unsafe { core::mem::zeroed() };

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Forked processes with an outbox, for tests of what other processes see of them.
+//! Forked processes with a life page, for tests of what other processes see of them.
 
 use crate::fatal::default_all;
 use core::ffi::c_int;
-use mend_base::Duration;
-use mend_segment::{Life, LifeState, LifeView, Outbox, sleep_on_life};
+use mend_base::{Duration, Job, Peer};
+use mend_segment::{Life, LifeState, LifeView, sleep_on_life};
 use std::fs::File;
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Instant;
 
-/// A forked process with an outbox, as its parent sees it. Killed when dropped.
+/// A forked process with a life page, as its parent sees it. Killed when dropped.
 pub(crate) struct Forked {
     pid: libc::pid_t,
     pub(crate) view: LifeView,
     from_child: PipeReader,
     to_child: PipeWriter,
 }
+
+const OWNER: Peer = Peer::new(Job(7), 1);
 
 /// The pipes of the forked process to its parent.
 pub(crate) struct Steps {
@@ -52,11 +54,11 @@ impl Forked {
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             // The Rust runtime handles two of the signals.
             default_all();
-            let outbox = Outbox::create(1, 4, 0).unwrap();
-            their_words.write_all(&outbox.descriptor().as_raw_fd().to_ne_bytes()).unwrap();
+            let (life, page) = Life::create(OWNER).unwrap();
+            their_words.write_all(&page.as_raw_fd().to_ne_bytes()).unwrap();
             let mut steps = Steps { from_child: their_words, to_child: their_orders };
             steps.wait();
-            body(outbox.life(), &mut steps);
+            body(life, &mut steps);
             // SAFETY: as above.
             unsafe { libc::_exit(0) };
         }
@@ -64,7 +66,7 @@ impl Forked {
         let mut number = [0; 4];
         from_child.read_exact(&mut number).unwrap();
         let file = File::open(format!("/proc/{pid}/fd/{}", i32::from_ne_bytes(number))).unwrap();
-        let view = LifeView::map(file.as_fd(), 1, 4).unwrap();
+        let view = LifeView::map(file.as_fd(), OWNER).unwrap();
         to_child.write_all(b".").unwrap();
         Forked { pid, view, from_child, to_child }
     }

@@ -148,6 +148,11 @@ impl<T> Guard<T> {
         true
     }
 
+    /// Helper thread only: whether the program seems to be outside. A hint, which has no effect on the program.
+    pub fn seems_outside(&self) -> bool {
+        self.bias.seems_outside()
+    }
+
     /// Whether the program ensures that one thread at a time calls MPI.
     pub fn is_serialized(&self) -> bool {
         self.threads == Threads::Serialized

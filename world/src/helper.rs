@@ -7,6 +7,8 @@
 //! * by a peer, if control messages that this process has not consumed are 100 us old, or the peer's program computes, too
 //!   (`btl-shm/src/control_watch.rs`);
 //! * by itself, once in each period, where ranks send heartbeats (parameter `detector`);
+//! * by the watcher thread, when a descriptor of a network is readable, and by itself when it looks whether the program computes, so that
+//!   descriptors must be watched ([`DescriptorSchedule`]);
 //! * by this process, with its first control message after a pause: from then on the helper looks from time to time whether the control
 //!   messages were consumed ([`WatchSchedule`]).
 //!
@@ -19,13 +21,14 @@
 //! left, the helper ends the process as the last thread of the program would have.
 
 use crate::clock;
+use crate::descriptor_schedule::{DescriptorSchedule, Watched};
 use crate::life::RegisteredLife;
 use crate::semaphore::Semaphore;
 use crate::threads;
 use crate::watch_schedule::WatchSchedule;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use mend_base::Duration;
+use mend_base::{Duration, Instant};
 use mend_btl_shm::ControlWatch;
 use mend_segment::{BellPage, HelperCalls};
 use std::io;
@@ -60,14 +63,24 @@ impl HelperBell {
     }
 }
 
-/// Makes progress, if the program is outside MPI. The argument is the `settle` of
-/// [`Guard::enter_as_helper`](crate::guard::Guard::enter_as_helper).
-pub type Serve = fn(settle: &dyn Fn() -> bool);
+/// The `settle` of [`Guard::enter_as_helper`](crate::guard::Guard::enter_as_helper).
+pub type Settle<'a> = &'a dyn Fn() -> bool;
+
+/// What the helper does for its process.
+#[derive(Clone, Copy, Debug)]
+pub struct Service {
+    /// Makes progress, if the program is outside MPI.
+    pub serve: fn(Settle<'_>),
+    /// As `serve`, and then lets the helper be called when a descriptor of a network is readable. `None`: there are no descriptors.
+    pub watch: Option<fn(Settle<'_>) -> Watched>,
+    /// How many threads the library has, with the helper.
+    pub own_threads: fn() -> u32,
+}
 
 #[derive(Debug)]
 struct Shared {
     bell: HelperBell,
-    serve: Serve,
+    service: Service,
     control_watch: Arc<ControlWatch>,
     /// The time between two heartbeats.
     period: Option<Duration>,
@@ -79,17 +92,16 @@ struct Shared {
 }
 
 impl Helper {
-    /// Starts the helper with every signal blocked, so that signal handlers of the user run on threads of the user. It watches the
-    /// control messages of `control_watch`, and serves once in each `period`, if there is one.
+    /// Starts the helper. It watches the control messages of `control_watch`, and serves once in each `period`, if there is one.
     pub fn start(
         bell: HelperBell,
         control_watch: Arc<ControlWatch>,
         period: Option<Duration>,
-        serve: Serve,
+        service: Service,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             bell,
-            serve,
+            service,
             control_watch,
             period,
             semaphore: Semaphore::default(),
@@ -97,11 +109,8 @@ impl Helper {
             transferred: AtomicPtr::new(ptr::null_mut()),
         });
         let theirs = Arc::clone(&shared);
-        let old = block_signals();
-        let thread =
-            Builder::new().name("mend-helper".to_owned()).stack_size(STACK_BYTES).spawn(move || theirs.run());
-        restore_signals(&old);
-        Ok(Helper { shared, thread: Some(thread?) })
+        let thread = threads::spawn_without_signals("mend-helper", STACK_BYTES, move || theirs.run())?;
+        Ok(Helper { shared, thread: Some(thread) })
     }
 
     /// The helper as successor of the liveness owner.
@@ -132,14 +141,20 @@ impl Shared {
     fn run(&self) {
         let HelperBell { bells, slot } = &self.bell;
         let mut schedule = WatchSchedule::new();
+        let mut descriptors = DescriptorSchedule::new(clock::now(), self.service.watch.is_some());
         let mut held: Option<&RegisteredLife> = None;
         let mut beat_at = self.period.map(|period| clock::now() + period);
         while !self.leaving.load(Ordering::Relaxed) {
-            if held.is_some() && is_last_thread() {
+            if held.is_some() && self.is_last_thread() {
                 end_with_the_last_thread();
             }
             let now = clock::now();
-            let pauses = [schedule.pause(now), held.map(|_| COUNT_PERIOD), beat_at.map(|due| due - now)];
+            let pauses = [
+                schedule.pause(now),
+                held.map(|_| COUNT_PERIOD),
+                beat_at.map(|due| due - now),
+                descriptors.pause(now),
+            ];
             bells.sleep_of_helper(*slot, pauses.into_iter().flatten().min());
             let calls = bells.take_helper_calls(*slot);
             if let Some(registered_life) = self.take_transferred() {
@@ -154,11 +169,37 @@ impl Shared {
             if beats {
                 beat_at = self.period.map(|period| now + period);
             }
-            if schedule.look(now, &self.control_watch) || calls.has(HelperCalls::SERVE) || beats {
-                (self.serve)(&|| self.settle());
+            let is_readable = calls.has(HelperCalls::DESCRIPTOR);
+            let was_served = self.look_at_descriptors(&mut descriptors, now, is_readable);
+            if schedule.look(now, &self.control_watch)
+                || calls.has(HelperCalls::SERVE) && !was_served
+                || beats
+            {
+                (self.service.serve)(&|| self.settle());
             }
         }
         held.inspect(|registered_life| registered_life.release_if_held());
+    }
+
+    /// Looks, if a look is due, whether descriptors must be watched. Returns whether progress was made.
+    fn look_at_descriptors(
+        &self,
+        schedule: &mut DescriptorSchedule,
+        now: Instant,
+        is_readable: bool,
+    ) -> bool {
+        let Some(watch) = self.service.watch.filter(|_| schedule.is_due(now, is_readable)) else {
+            return false;
+        };
+        let watched = watch(&|| self.settle());
+        schedule.on_look(clock::now(), watched);
+        watched != Watched::InMpi
+    }
+
+    /// Whether all threads of the program have ended.
+    fn is_last_thread(&self) -> bool {
+        let own_threads = (self.service.own_threads)();
+        threads::count().is_some_and(|threads| threads.first_has_ended && threads.alive == own_threads)
     }
 
     fn take_transferred(&self) -> Option<&'static RegisteredLife> {
@@ -201,11 +242,6 @@ const SETTLED: Duration = Duration::from_millis(1);
 /// Time between two counts of the threads of the process.
 const COUNT_PERIOD: Duration = Duration::from_millis(500);
 
-/// Whether all threads of this process except the running one have ended.
-fn is_last_thread() -> bool {
-    threads::count().is_some_and(|threads| threads.first_has_ended && threads.alive == 1)
-}
-
 /// Ends the process as the C library does when the last thread ends. Does so on another thread, because functions that the program
 /// registered with `atexit` may need a larger stack than the helper has.
 fn end_with_the_last_thread() {
@@ -219,34 +255,22 @@ fn end_with_the_last_thread() {
     unsafe { libc::exit(0) };
 }
 
-/// Blocks all signals for the running thread, and so for the threads that it starts. Returns the mask from before.
-fn block_signals() -> libc::sigset_t {
-    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigfillset` writes the whole set it is given.
-    unsafe { libc::sigfillset(all.as_mut_ptr()) };
-    // SAFETY: `all` was filled above; `old` is written on success, and the call cannot fail with SIG_SETMASK.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
-    // SAFETY: the call above has written it.
-    unsafe { old.assume_init() }
-}
-
-fn restore_signals(old: &libc::sigset_t) {
-    // SAFETY: `old` is a set that the kernel gave; the third argument may be null.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut()) };
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{Helper, HelperBell};
-    use mend_segment::BellPage;
+    use super::{Helper, HelperBell, Service, Settle};
+    use crate::descriptor_schedule::Watched;
+    use mend_segment::{BellPage, HelperCalls};
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+    fn serving(serve: fn(Settle<'_>)) -> Service {
+        Service { serve, watch: None, own_threads: || 1 }
+    }
 
     /// A helper of a process alone on its node.
     pub(crate) fn helper() -> Helper {
         let bells = Arc::new(BellPage::create(1).unwrap().0);
-        Helper::start(HelperBell::new(bells, 0), Arc::default(), None, |_| ()).unwrap()
+        Helper::start(HelperBell::new(bells, 0), Arc::default(), None, serving(|_| ())).unwrap()
     }
 
     #[test]
@@ -258,7 +282,7 @@ pub(crate) mod tests {
     fn a_helper_with_a_period_serves_without_being_called() {
         static SERVED: AtomicU32 = AtomicU32::new(0);
         let bells = Arc::new(BellPage::create(1).unwrap().0);
-        let serve: super::Serve = |_| _ = SERVED.fetch_add(1, Ordering::SeqCst);
+        let serve = serving(|_| _ = SERVED.fetch_add(1, Ordering::SeqCst));
         let period = Some(mend_base::Duration::from_millis(1));
         let helper = Helper::start(HelperBell::new(bells, 0), Arc::default(), period, serve).unwrap();
         while SERVED.load(Ordering::SeqCst) < 3 {
@@ -272,7 +296,7 @@ pub(crate) mod tests {
         static SERVED: AtomicU32 = AtomicU32::new(0);
         static GAVE_UP: AtomicU32 = AtomicU32::new(0);
         let bells = Arc::new(BellPage::create(1).unwrap().0);
-        let serve: super::Serve = |settle| {
+        let serve = serving(|settle| {
             SERVED.fetch_add(1, Ordering::SeqCst);
             while settle() {
                 // As long as the helper may stay: until it is dropped, from the third call on.
@@ -281,7 +305,7 @@ pub(crate) mod tests {
                 }
             }
             GAVE_UP.fetch_add(1, Ordering::SeqCst);
-        };
+        });
         let helper = Helper::start(HelperBell::new(bells, 0), Arc::default(), None, serve).unwrap();
         for call in 1..=3 {
             helper.call();
@@ -291,5 +315,35 @@ pub(crate) mod tests {
         }
         drop(helper);
         assert_eq!((SERVED.load(Ordering::SeqCst), GAVE_UP.load(Ordering::SeqCst)), (3, 1));
+    }
+
+    #[test]
+    fn a_helper_with_descriptors_looks_until_the_program_computes_and_then_at_each_call() {
+        static LOOKS: AtomicU32 = AtomicU32::new(0);
+        static COMPUTES: AtomicBool = AtomicBool::new(false);
+        let watch = |_: Settle<'_>| {
+            LOOKS.fetch_add(1, Ordering::SeqCst);
+            if COMPUTES.load(Ordering::SeqCst) { Watched::Armed { events: true } } else { Watched::InMpi }
+        };
+        let bells = Arc::new(BellPage::create(1).unwrap().0);
+        let service = Service { watch: Some(watch), ..serving(|_| ()) };
+        let bell = HelperBell::new(Arc::clone(&bells), 0);
+        let helper = Helper::start(bell, Arc::default(), None, service).unwrap();
+        let wait_for = |looks| {
+            while LOOKS.load(Ordering::SeqCst) < looks {
+                std::thread::yield_now();
+            }
+        };
+        wait_for(3);
+        COMPUTES.store(true, Ordering::SeqCst);
+        // The look after the next one saw the change.
+        let seen = LOOKS.load(Ordering::SeqCst);
+        wait_for(seen + 1);
+        for _ in 0..20 {
+            let seen = LOOKS.load(Ordering::SeqCst);
+            bells.call_helper(0, HelperCalls::DESCRIPTOR);
+            wait_for(seen + 1);
+        }
+        drop(helper);
     }
 }

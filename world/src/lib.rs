@@ -10,6 +10,7 @@
 //! | part                             | owns                                                                | calls                              |
 //! |----------------------------------|---------------------------------------------------------------------|------------------------------------|
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
+//! | `transports`                     | which transports this process uses, and why not others              | the transports                     |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
@@ -19,11 +20,15 @@
 //! | `blocked`                        | the blocked threads, and what wakes each                            | `semaphore`                        |
 //! | `wait_timing`                    | when the clock is read and a check is due                           | `spin_policy`, `sleep_slot`        |
 //! | `spin_policy`                    | poll, yield or sleep: a state machine without clock or system calls | nothing                            |
-//! | `sleep_slot`                     | the sleep word and waiting processor of this process                | `processors`, the bell page        |
+//! | `sleep_slot`                     | the sleep word and waiting processor of this process, and on what it sleeps | `processors`, `descriptor_watch`, `poll_set`, the bell page |
+//! | `descriptor_watch`               | the watcher thread: it polls descriptors for sleepers on a futex    | `poll_set`, `threads`, the bell page |
+//! | `poll_set`                       | descriptors to poll                                                 | the kernel                         |
 //! | `statistics`                     | the counts of `MEND_REPORT=statistics`                              | nothing                            |
 //! | `semaphore`                      | a binary semaphore for each thread                                  | the kernel                         |
-//! | `processors`, `threads`, `clock` | what the kernel reports                                             | the kernel                         |
-//! | `helper`                         | the helper thread                                                   | `watch_schedule`, `semaphore`, `life`, `threads`, the bell page |
+//! | `processors`, `clock`            | what the kernel reports                                             | the kernel                         |
+//! | `threads`                        | threads of the process: how many there are, and how ours are started | the kernel                        |
+//! | `helper`                         | the helper thread                                                   | `watch_schedule`, `descriptor_schedule`, `semaphore`, `life`, `threads`, the bell page |
+//! | `descriptor_schedule`            | when the helper thread looks whether the program computes, and descriptors must be watched | nothing     |
 //! | `watch_schedule`                 | when the helper thread looks whether control messages were consumed | `btl-shm`'s control watch          |
 //! | `life`, `fatal`                  | the life word; handlers for fatal signals                           | `segment`'s life                   |
 //! | `fork`                           | what is removed in a forked child                                   | `world`, `life`                    |
@@ -33,6 +38,9 @@ mod atomic;
 mod bias;
 mod blocked;
 mod clock;
+mod descriptor_schedule;
+mod descriptor_watch;
+mod fabric;
 mod fatal;
 mod fork;
 #[cfg(test)]
@@ -41,6 +49,7 @@ mod guard;
 mod helper;
 mod life;
 mod parameters;
+mod poll_set;
 mod polling;
 mod processors;
 mod roles;
@@ -49,6 +58,7 @@ mod sleep_slot;
 mod spin_policy;
 mod statistics;
 mod threads;
+mod transports;
 mod unsatisfiable_waits;
 mod wait;
 mod wait_timing;
@@ -62,6 +72,7 @@ pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
+pub use transports::{Networks, NoTransport, RefusedTransport};
 pub use wait::StartResult;
 pub use world::{
     AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,

@@ -7,7 +7,7 @@ use mend_base::parameter::{Declared, Parameter, ParameterKind};
 pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "btl",
-        kind: ParameterKind::Names(&["self", "shm"]),
+        kind: ParameterKind::Names(&["self", "shm", "ofi"]),
         unit: "",
         default: "",
         description: "Transports that may be used: a list, or ^ and a list of those that may not.",
@@ -38,6 +38,7 @@ pub const PARAMETERS: &[Parameter] = &[
 /// Every parameter of Mend. A component that declares parameters is listed here.
 pub const DECLARED: Declared = Declared(&[
     PARAMETERS,
+    mend_btl_ofi::PARAMETERS,
     mend_btl_shm::PARAMETERS,
     mend_coll::PARAMETERS,
     mend_mpi::PARAMETERS,

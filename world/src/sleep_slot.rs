@@ -1,24 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The sleep slot of this process: its sleep word in the bell page of the node, the processor on which it waits, and the length
-//! of sleeps.
+//! The sleep slot of this process: its sleep word in the bell page of the node, the processor on which it waits, on what it sleeps, and
+//! for how long.
 
+use crate::descriptor_watch::{DescriptorWatch, WakeRequest};
+use crate::poll_set::PollSet;
 use crate::processors;
 use crate::spin_policy::ProcessorObserver;
+use core::sync::atomic::{AtomicBool, Ordering};
 use mend_base::Duration;
 use mend_segment::{AnnouncedSleep, BellPage, Woken};
-use std::sync::Arc;
+use mend_transport::WakeSet;
+use rustix::event::{EventfdFlags, eventfd};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 
 /// The slot of this process in the bell page.
 #[derive(Debug)]
 pub struct SleepSlot {
     bells: Arc<BellPage>,
     slot: u32,
+    /// Other processes have the bell page, too: they wake a thread that sleeps on its sleep word.
+    is_shared: bool,
+    watch: DescriptorWatch,
+    /// By this the other threads of the process wake one that sleeps on descriptors. Made for the first such sleep; `None`: no descriptor
+    /// was left.
+    signal: OnceLock<Option<OwnedFd>>,
+    /// The last sleep was on descriptors. Changed and read in the guard.
+    is_on_descriptors: AtomicBool,
+}
+
+/// What a process sleeps on, and memory for the system call. Kept from one sleep to the next.
+#[derive(Debug, Default)]
+pub struct SleepSet {
+    /// What the engine adds.
+    pub wake: WakeSet,
+    poll_set: PollSet,
+}
+
+/// A sleep that has begun.
+#[derive(Debug)]
+pub struct Sleep {
+    announced: AnnouncedSleep,
+    place: Place,
+    span: SleepSpan,
+    /// It may be that nothing wakes the process: each part of the sleep is short.
+    is_polled: bool,
+}
+
+/// On what a thread sleeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    /// On the sleep word.
+    Word,
+    /// On descriptors.
+    Descriptors,
+    /// On the sleep word, which the watcher thread rings when a descriptor is readable.
+    Both,
 }
 
 impl SleepSlot {
-    /// Slot `slot` of `bells`.
+    /// Slot `slot` of `bells`, which other processes have, too.
     pub fn new(bells: Arc<BellPage>, slot: u32) -> Self {
-        SleepSlot { bells, slot }
+        SleepSlot {
+            is_shared: true,
+            watch: DescriptorWatch::new(Arc::clone(&bells), slot),
+            bells,
+            slot,
+            signal: OnceLock::new(),
+            is_on_descriptors: AtomicBool::new(false),
+        }
+    }
+
+    /// Slot `slot` of `bells`, which no other process has.
+    pub fn of_one_process(bells: Arc<BellPage>, slot: u32) -> Self {
+        SleepSlot { is_shared: false, ..Self::new(bells, slot) }
+    }
+
+    /// Whether other processes wake this one at its sleep word.
+    pub fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// The watcher thread.
+    pub fn descriptor_watch(&self) -> &DescriptorWatch {
+        &self.watch
     }
 
     /// Announces a sleep: from now until [`end_sleep`](SleepSlot::end_sleep), a process that sends to this one wakes it.
@@ -27,9 +92,64 @@ impl SleepSlot {
         self.bells.announce_sleep(self.slot)
     }
 
-    /// Sleeps for at most `span`, unless this sleep has ended meanwhile.
-    pub fn sleep(&self, announced: AnnouncedSleep, span: SleepSpan) -> Woken {
-        self.bells.sleep(self.slot, announced, span.0)
+    /// Begins the sleep that was announced, on what `set` names. In the guard.
+    pub fn begin(&self, announced: AnnouncedSleep, set: &SleepSet) -> Sleep {
+        let WakeSet { futex, ref descriptors, must_poll } = set.wake;
+        let (place, is_woken) = match (futex, descriptors.is_empty()) {
+            (_, true) => (Place::Word, true),
+            (false, false) => (Place::Descriptors, self.signal().is_some()),
+            (true, false) => (Place::Both, self.watch.watch(WakeRequest::Sleeper, descriptors)),
+        };
+        self.is_on_descriptors.store(place == Place::Descriptors, Ordering::Relaxed);
+        Sleep { announced, place, span: SleepSpan::FIRST, is_polled: must_poll || !is_woken }
+    }
+
+    /// Sleeps on, for longer than before, unless this sleep has ended meanwhile. Without the guard.
+    pub fn sleep(&self, sleep: &mut Sleep, set: &mut SleepSet) -> Woken {
+        let span = sleep.span;
+        if !sleep.is_polled {
+            sleep.span = span.next();
+        }
+        match sleep.place {
+            Place::Word | Place::Both => self.bells.sleep(self.slot, sleep.announced, span.0),
+            Place::Descriptors => self.sleep_on_descriptors(sleep.announced, span, set),
+        }
+    }
+
+    /// Another thread that ends this sleep, and begins one of its own before this one is in the system call, may take the signal away from
+    /// it: then this thread sleeps until the time is over.
+    fn sleep_on_descriptors(&self, announced: AnnouncedSleep, span: SleepSpan, set: &mut SleepSet) -> Woken {
+        let SleepSet { wake, poll_set } = set;
+        poll_set.clear();
+        wake.descriptors.iter().for_each(|&descriptor| poll_set.add(descriptor));
+        let signal = self.signal();
+        signal.iter().for_each(|signal| poll_set.add(signal.as_raw_fd()));
+        if !self.bells.is_asleep(self.slot, announced) {
+            return Woken::Rung;
+        }
+        let woken = if poll_set.wait(Some(span.0)) { Woken::Rung } else { Woken::TimedOut };
+        if let Some(signal) = signal
+            && poll_set.is_readable(wake.descriptors.len())
+        {
+            // Empty if another thread was faster.
+            let _ = rustix::io::read(signal, &mut [0; 8]);
+        }
+        woken
+    }
+
+    fn signal(&self) -> Option<&OwnedFd> {
+        let made = self.signal.get_or_init(|| {
+            let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok()?;
+            mend_segment::above_standard_streams(signal).ok()
+        });
+        made.as_ref()
+    }
+
+    /// There was an event, and nothing has woken this sleep.
+    pub fn on_late_wake(&self, sleep: &Sleep) {
+        if sleep.place == Place::Both {
+            self.watch.restart();
+        }
     }
 
     /// Ends the announced sleep.
@@ -40,6 +160,17 @@ impl SleepSlot {
     /// Wakes the thread of this process that sleeps here.
     pub fn wake(&self) {
         self.bells.wake(self.slot);
+        if self.is_on_descriptors.load(Ordering::Relaxed)
+            && let Some(signal) = self.signal()
+        {
+            // The counter cannot overflow: a sleeper clears it.
+            let _ = rustix::io::write(signal, &1_u64.to_ne_bytes());
+        }
+    }
+
+    /// Calls the helper thread when one of `descriptors` is readable. `false`: nothing watches them.
+    pub fn watch_for_helper(&self, descriptors: &[i32]) -> bool {
+        !descriptors.is_empty() && self.watch.watch(WakeRequest::Helper, descriptors)
     }
 
     /// Notes in the bell page that no thread of this process waits, so that no rank yields to it.
@@ -92,7 +223,7 @@ const SLOTS_PER_OBSERVATION: u32 = 32;
 impl ProcessorObserver for Processor<'_> {
     fn shares_with_rank(&mut self) -> bool {
         let Some(processor) = processors::current() else { return false };
-        let SleepSlot { bells, slot } = self.sleep_slot;
+        let SleepSlot { bells, slot, .. } = self.sleep_slot;
         bells.set_processor(*slot, Some(processor));
         let found = bells.next_on_processor(*slot, processor, self.observed.next, SLOTS_PER_OBSERVATION);
         self.observed.next = found.unwrap_or((self.observed.next + SLOTS_PER_OBSERVATION) % bells.slots());

@@ -1,7 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads of this process, as the kernel counts them. Each count reads a file.
+//! The threads of this process: how the library starts its own, and how many there are, as the kernel counts them. Each count reads a file.
 
 use mend_runtime::Stat;
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread with every signal blocked, so that signal handlers of the user run on threads of the user.
+pub fn spawn_without_signals(
+    name: &str,
+    stack_bytes: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let old = block_signals();
+    let thread = Builder::new().name(name.to_owned()).stack_size(stack_bytes).spawn(run);
+    restore_signals(&old);
+    thread
+}
+
+/// Blocks all signals for the running thread, and so for the threads that it starts. Returns the mask from before.
+fn block_signals() -> libc::sigset_t {
+    let mut all = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    let mut old = core::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigfillset` writes the whole set it is given.
+    unsafe { libc::sigfillset(all.as_mut_ptr()) };
+    // SAFETY: `all` was filled above; `old` is written on success, and the call cannot fail with SIG_SETMASK.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), old.as_mut_ptr()) };
+    // SAFETY: the call above has written it.
+    unsafe { old.assume_init() }
+}
+
+fn restore_signals(old: &libc::sigset_t) {
+    // SAFETY: `old` is a set that the kernel gave; the third argument may be null.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, old, core::ptr::null_mut()) };
+}
 
 /// What /proc/self/stat says of the threads of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

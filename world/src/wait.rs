@@ -9,16 +9,18 @@
 //! ```
 //!
 //! The spin policy says how long the thread polls and yields. With more ranks than processors, and beside another rank, it yields
-//! at once (R-34). The first sleep lasts 1 ms. At its time-out the thread makes progress once (the timed poll), and without an
+//! at once (R-34). A thread sleeps on the sleep word of the process, or on the descriptors of networks, or on both
+//! (`sleep_slot.rs`). The first sleep lasts 1 ms. At its time-out the thread makes progress once (the timed poll), and without an
 //! event sleeps again, twice as long, up to 100 ms: a bell can be lost because of a store that is still in the sender's store
 //! buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory").
 
 use crate::blocked::WakeCondition;
 use crate::clock;
+use crate::descriptor_schedule::Watched;
 use crate::guard::{CriticalSection, Guard};
 use crate::roles::{Ownership, ProgressWatch, Role, Roles, WATCH_PERIOD};
 use crate::semaphore::Semaphore;
-use crate::sleep_slot::{SleepSlot, SleepSpan};
+use crate::sleep_slot::{Sleep, SleepSet, SleepSlot};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
 use crate::unsatisfiable_waits::UnsatisfiableWaits;
@@ -26,7 +28,7 @@ use crate::wait_timing::{PollsBeforePost, WaitTiming};
 use mend_base::Instant;
 use mend_mpi::SleeperId;
 use mend_segment::Woken;
-use mend_transport::EventPending;
+use mend_transport::{EventPending, WakeSet};
 use std::sync::Arc;
 
 /// What waiting needs of an engine. Implemented by the engine of `mpi`, and by tests.
@@ -57,9 +59,14 @@ pub trait Progress {
     /// A message from any peer is expected, so from now on `is_ready` returns true. Called when a call begins to wait, which then
     /// narrows this down if it waits for known senders, and when a thread takes progress over, as others wait for other senders.
     fn expect_any(&mut self);
-    /// Prepares a sleep: from now until `disarm`, every event wakes this process at its sleep word, except that a wake-up may be lost.
-    /// `EventPending`: there is an event already, so the caller must not sleep. The caller calls `disarm` in both cases.
-    fn arm(&mut self) -> Result<(), EventPending>;
+    /// Prepares a sleep, and adds to `wake` what to sleep on: from now until `disarm`, every event wakes this process there, except that a
+    /// wake-up may be lost. Notices wake it at its sleep word. `EventPending`: there is an event already, so the caller must not sleep.
+    /// The caller calls `disarm` in both cases.
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
+    /// As [`arm`](Progress::arm), for descriptors alone, which are watched while the program computes. `disarm` does not follow.
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
+    /// A descriptor that is readable while there are notices, if they come from another process.
+    fn notice_descriptor(&self) -> Option<i32>;
     /// Ends what `arm` began. No effect if nothing is armed.
     fn disarm(&mut self);
     /// From now until [`wake_when_over`](Progress::wake_when_over), notes each active request that is polled: the caller polls its call once,
@@ -83,8 +90,10 @@ pub struct Guarded<C> {
     pub engine: C,
     roles: Roles,
     timing: WaitTiming,
-    /// The owner of progress sleeps on the sleep word of the process, without the guard.
+    /// The owner of progress sleeps, without the guard.
     asleep: bool,
+    /// Empty while it sleeps.
+    sleep_set: SleepSet,
     /// `notify_all_count` of the engine when all blocked threads were last woken.
     notified_all: u32,
     sleeps: u64,
@@ -115,6 +124,11 @@ impl WaitState {
         }
     }
 
+    /// How many threads watch descriptors.
+    pub fn watcher_threads(&self) -> u32 {
+        self.sleep_slot.descriptor_watch().threads()
+    }
+
     /// The threads whose wait only another thread of this process could end. The caller holds the guard.
     pub fn unsatisfiable(&self) -> &UnsatisfiableWaits {
         &self.unsatisfiable
@@ -123,6 +137,7 @@ impl WaitState {
     /// Ends waiting in this process, at MPI_Finalize.
     pub fn end(&self) {
         self.sleep_slot.clear_processor();
+        self.sleep_slot.descriptor_watch().end();
     }
 }
 
@@ -145,6 +160,9 @@ const PROGRESS_PER_SERVICE: u32 = 64;
 /// Successive calls without an event after which nothing is left to do: every fourth call answers bells.
 const EMPTY_PROGRESS_PER_SERVICE: u32 = 8;
 
+/// Attempts to arm descriptors in one turn of the helper thread.
+const ARMS_PER_SERVICE: u32 = 4;
+
 /// Yields between two calls of progress, if the rings that are waited for stay empty. Progress reads a cache line of every peer, and on a
 /// shared processor none of them is in the nearest cache any more.
 const YIELDS_PER_PROGRESS: u32 = 4;
@@ -157,6 +175,7 @@ impl<C> Guarded<C> {
             roles: Roles::default(),
             timing: WaitTiming::new(limits, &waiting.polls_before_post),
             asleep: false,
+            sleep_set: SleepSet::default(),
             notified_all: 0,
             sleeps: 0,
             late_wakes: 0,
@@ -200,16 +219,28 @@ impl<C: Progress> Guarded<C> {
         self.engine.check();
     }
 
-    /// Makes progress until nothing is left to do, for a program that computes. Wakes no thread, as none waits.
-    fn make_progress_for_helper(&mut self) {
-        let mut empty = 0;
+    /// Makes progress until nothing is left to do, for a program that computes. Wakes no thread, as none waits. Returns whether there were
+    /// events.
+    fn make_progress_for_helper(&mut self) -> bool {
+        let (mut empty, mut any) = (0, false);
         for _ in 0..PROGRESS_PER_SERVICE {
             let events = self.engine.progress(clock::now());
             empty = if events == 0 { empty + 1 } else { 0 };
+            any |= events > 0;
             if empty == EMPTY_PROGRESS_PER_SERVICE {
                 break;
             }
         }
+        any
+    }
+
+    /// Prepares a sleep. A process that does not sleep on its sleep word, or is not woken there, is woken for notices by their descriptor.
+    fn arm(&mut self, wake: &mut WakeSet, waiting: &WaitState) -> Result<(), EventPending> {
+        self.engine.arm(wake)?;
+        if !wake.futex && (!wake.descriptors.is_empty() || !waiting.sleep_slot.is_shared()) {
+            wake.descriptors.extend(self.engine.notice_descriptor());
+        }
+        Ok(())
     }
 
     /// Wakes the blocked threads whose wait may be over after the last events.
@@ -247,13 +278,44 @@ impl<C: Progress> Guarded<C> {
 /// What the helper thread does in the guard. Does nothing while threads wait in MPI: they make progress, and the events are for them.
 #[cold]
 pub fn serve_as_helper<C: Progress>(guarded: &mut Guarded<C>) {
-    if guarded.has_turns && guarded.roles.no_thread_waits() {
-        guarded.turns_of_helper += 1;
-        // Only for messages that were sent before: the answers of this turn were given no time to be consumed.
-        guarded.engine.call_helpers();
-        guarded.make_progress_for_helper();
-        guarded.engine.answer_where("outside MPI");
+    serve(guarded);
+}
+
+/// `None`: threads wait in MPI. Otherwise whether there were events.
+fn serve<C: Progress>(guarded: &mut Guarded<C>) -> Option<bool> {
+    if !guarded.has_turns || !guarded.roles.no_thread_waits() {
+        return None;
     }
+    guarded.turns_of_helper += 1;
+    // Only for messages that were sent before: the answers of this turn were given no time to be consumed.
+    guarded.engine.call_helpers();
+    let events = guarded.make_progress_for_helper();
+    guarded.engine.answer_where("outside MPI");
+    Some(events)
+}
+
+/// As [`serve_as_helper`]. Then lets the watcher thread call the helper thread when a descriptor is readable.
+#[cold]
+pub fn watch_as_helper<C: Progress>(guarded: &mut Guarded<C>, waiting: &WaitState) -> Watched {
+    let is_shared = waiting.sleep_slot.is_shared();
+    if !is_shared && guarded.roles.no_thread_waits() {
+        // The node daemon does not call the helper thread: its notices are found by a check alone.
+        guarded.check();
+    }
+    let Some(mut events) = serve(guarded) else { return Watched::InMpi };
+    let Guarded { engine, sleep_set: SleepSet { wake, .. }, .. } = guarded;
+    let is_armed = (0..ARMS_PER_SERVICE).any(|_| {
+        wake.clear();
+        let is_armed = engine.arm_descriptors(wake).is_ok();
+        // A device may have something that makes no event, and is not armed before progress has consumed it.
+        events |= !is_armed && engine.progress(clock::now()) > 0;
+        is_armed
+    });
+    if !is_shared {
+        wake.descriptors.extend(engine.notice_descriptor());
+    }
+    let is_watched = is_armed && !wake.must_poll && waiting.sleep_slot.watch_for_helper(&wake.descriptors);
+    if is_watched { Watched::Armed { events } } else { Watched::NotArmed { events } }
 }
 
 /// What the program does for the helper thread before it leaves the guard.
@@ -642,39 +704,59 @@ impl<C: Progress> WaitingCall<'_, C> {
         self.notify_blocked();
         let sleep_slot = &self.waiting.sleep_slot;
         let announced = sleep_slot.announce();
+        let mut set = core::mem::take(&mut self.guarded.sleep_set);
+        set.wake.clear();
         let mut found = None;
-        if self.guarded.engine.arm().is_ok() {
+        if self.guarded.arm(&mut set.wake, self.waiting).is_ok() {
             self.guarded.sleeps += 1;
-            let mut span = SleepSpan::FIRST;
-            loop {
-                self.guarded.asleep = true;
-                let woken = self.guarded.while_released(|| sleep_slot.sleep(announced, span));
-                if !self.is_owner() {
-                    // The thread that revoked the ownership has disarmed the engine and ended the sleep.
-                    return None;
-                }
-                self.guarded.asleep = false;
-                if woken == Woken::Rung {
-                    break;
-                }
-                let now = clock::now();
-                self.guarded.check();
-                let seen = self.look(poll);
-                let events = self.guarded.engine.progress(now);
-                found = seen.or_else(|| poll(&mut self.guarded.engine));
-                self.notify_blocked();
-                if events > 0 {
-                    self.guarded.late_wakes += 1;
-                }
-                if events > 0 || found.is_some() {
-                    break;
-                }
-                span = span.next();
+            let sleep = sleep_slot.begin(announced, &set);
+            let result = self.sleep_on(sleep, &mut set, poll);
+            self.guarded.sleep_set = set;
+            match result {
+                Some(result) => found = result,
+                // The thread that revoked the ownership has disarmed the engine and ended the sleep.
+                None => return None,
             }
+        } else {
+            self.guarded.sleep_set = set;
         }
         sleep_slot.end_sleep();
         self.guarded.engine.disarm();
         found
+    }
+
+    /// Sleeps and looks by turns until the sleep is over. Returns what `poll` found; `None`: the ownership was revoked.
+    fn sleep_on<T>(
+        &mut self,
+        mut sleep: Sleep,
+        set: &mut SleepSet,
+        poll: &mut impl FnMut(&mut C) -> Option<T>,
+    ) -> Option<Option<T>> {
+        let sleep_slot = &self.waiting.sleep_slot;
+        loop {
+            self.guarded.asleep = true;
+            let woken = self.guarded.while_released(|| sleep_slot.sleep(&mut sleep, set));
+            if !self.is_owner() {
+                return None;
+            }
+            self.guarded.asleep = false;
+            if woken == Woken::Rung {
+                return Some(None);
+            }
+            let now = clock::now();
+            self.guarded.check();
+            let seen = self.look(poll);
+            let events = self.guarded.engine.progress(now);
+            let found = seen.or_else(|| poll(&mut self.guarded.engine));
+            self.notify_blocked();
+            if events > 0 {
+                self.guarded.late_wakes += 1;
+                sleep_slot.on_late_wake(&sleep);
+            }
+            if events > 0 || found.is_some() {
+                return Some(found);
+            }
+        }
     }
 }
 

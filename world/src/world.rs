@@ -2,9 +2,10 @@
 //! The one engine of this process: which transports and which runtime it uses, and how it starts and ends.
 
 use crate::clock;
+use crate::descriptor_schedule::Watched;
 use crate::fork;
 use crate::guard::{CriticalSection, Guard, Threads};
-use crate::helper::{Helper, HelperBell};
+use crate::helper::{Helper, HelperBell, Service, Settle};
 use crate::life::{self, RegisteredLife};
 use crate::parameters::DECLARED;
 use crate::polling::poll_then_post;
@@ -13,6 +14,7 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
+use crate::transports::{self, NoTransport, RefusedTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -29,7 +31,7 @@ use mend_mpi::{
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
-use mend_segment::Life;
+use mend_segment::{BellPage, Life};
 use mend_transport::{Bml, EventPending, Loopback, WakeSet};
 use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,13 +48,14 @@ pub struct World {
     waiting: WaitState,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
+    refused_transports: Vec<RefusedTransport>,
     error_handler: InitialErrorHandler,
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
     groups: Arc<PublishedGroups>,
     job_size: u32,
     helper: Mutex<Option<Helper>>,
-    /// The life word of this process; `None` without shared memory.
+    /// The life word of this process; `None` for a singleton, and where the system refuses memory files.
     registered_life: Option<&'static RegisteredLife>,
 }
 
@@ -168,9 +171,9 @@ pub enum InitError {
     /// The memory of this process that the node shares could not be made.
     #[error("E-INIT-005: {0}")]
     Segment(#[from] mend_segment::SegmentError),
-    /// The shared-memory transport could not be made.
-    #[error("E-INIT-005: {0}")]
-    Shm(#[from] mend_btl_shm::ShmError),
+    /// Without shared memory this process reaches no other.
+    #[error(transparent)]
+    Transports(#[from] NoTransport),
     /// The engine could not be made.
     #[error(transparent)]
     Engine(#[from] mend_mpi::EngineStartError),
@@ -197,38 +200,36 @@ impl World {
         let launched = matches!(runtime, AnyRuntime::Daemon(_));
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
-        let (slot, slots) = (data.node_slot, data.node_slots);
-        let bells = Arc::new(data.bells);
-        let shm = if settings.allows("btl", "shm") && slots > 1 {
-            let node = mend_btl_shm::NodeSlot { slot, slots, bells: Arc::clone(&bells) };
-            Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, &settings)?)
-        } else {
-            None
-        };
-        // Before `Engine::new`, which publishes the card: from then on other processes can map the outbox.
-        let life = shm.as_ref().map(Shm::life);
+        let (bells, slot) = (data.bells.map(Arc::new), data.node_slot);
+        let Transports { own, shm, networks, refused } =
+            transports::make(&settings, runtime.membership(), bells.as_ref())?;
+        // Before `Engine::new`, which publishes the card: from then on others watch the life word.
+        let life = data.life;
         let control_watch = shm.as_ref().map(Shm::control_watch).unwrap_or_default();
         life.as_ref().map_or(Ok(()), Life::begin)?;
-        let own = settings.allows("btl", "self").then(|| Loopback::new(runtime.membership().peer));
         let job_size = runtime.membership().size;
-        let transports = Bml::new(own, shm, Vec::new());
+        // Without a bell page of the node, notices come through a descriptor alone.
+        let has_descriptors = !networks.is_empty() || launched && bells.is_none();
+        let watch = has_descriptors.then_some(watch_as_helper as fn(Settle<'_>) -> Watched);
+        let service = Service { serve: serve_as_helper, watch, own_threads };
+        let transports = Bml::new(own, shm, networks);
         let mut engine = Engine::new(clock::now(), transports, runtime, framework, &settings)?;
         let beats = engine.detector_config().map(|config| config.period);
         let groups = engine.published_groups();
         let hang_report_s = settings.number("hang_report_s");
         engine.report_calls_after((hang_report_s > 0).then(|| Duration::from_millis(1_000 * hang_report_s)));
-        let helper_bell = HelperBell::new(Arc::clone(&bells), slot);
-        let helper =
-            Helper::start(helper_bell, control_watch, beats, serve_as_helper).map_err(InitError::Helper)?;
+        let (helper_bell, sleep_slot) = places_to_sleep(bells, slot)?;
+        let helper = Helper::start(helper_bell, control_watch, beats, service).map_err(InitError::Helper)?;
         let registered_life =
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
-        let waiting = WaitState::new(SleepSlot::new(bells, slot));
+        let waiting = WaitState::new(sleep_slot);
         let limits = spin_limits(&settings, local_ranks);
         Ok(World {
             guard: Guard::new(threads, Guarded::new(engine, limits, &waiting), wait::serve_before_leaving),
             waiting,
             settings,
             unknown_parameters,
+            refused_transports: refused,
             error_handler: data.error_handler,
             launched,
             emergency_channel,
@@ -338,7 +339,7 @@ impl World {
         if self.guard.is_serialized() {
             return Some(1);
         }
-        let alive = threads::count()?.alive.saturating_sub(OWN_THREADS);
+        let alive = threads::count()?.alive.saturating_sub(own_threads());
         Some(alive.saturating_sub(others()))
     }
 
@@ -446,6 +447,11 @@ impl World {
         &self.unknown_parameters
     }
 
+    /// The transports that are allowed and cannot be used here, with the reasons.
+    pub fn refused_transports(&self) -> &[RefusedTransport] {
+        &self.refused_transports
+    }
+
     /// The initial error handler of the program.
     pub fn initial_error_handler(&self) -> InitialErrorHandler {
         self.error_handler
@@ -457,15 +463,40 @@ impl World {
     }
 }
 
+/// Where the helper thread and the other threads of this process sleep: in its slot of the node's bell page, or, without one, in a page
+/// of its own.
+fn places_to_sleep(bells: Option<Arc<BellPage>>, slot: u32) -> Result<(HelperBell, SleepSlot), InitError> {
+    Ok(match bells {
+        Some(bells) => (HelperBell::new(Arc::clone(&bells), slot), SleepSlot::new(bells, slot)),
+        None => {
+            let own = Arc::new(BellPage::of_one_process(1)?);
+            (HelperBell::new(Arc::clone(&own), 0), SleepSlot::of_one_process(own, 0))
+        }
+    })
+}
+
 /// What the helper thread does when it is called. `settle`: as of [`Guard::enter_as_helper`].
-fn serve_as_helper(settle: &dyn Fn() -> bool) {
+fn serve_as_helper(settle: Settle<'_>) {
     if let Some(world) = get() {
         world.guard.enter_as_helper(settle, wait::serve_as_helper);
     }
 }
 
-/// Threads of the process that this library started: the helper.
-const OWN_THREADS: u32 = 1;
+/// As [`serve_as_helper`], for the descriptors of networks. A program in MPI is not disturbed.
+fn watch_as_helper(settle: Settle<'_>) -> Watched {
+    let mut watched = Watched::InMpi;
+    if let Some(world) = get().filter(|world| world.guard.seems_outside()) {
+        world.guard.enter_as_helper(settle, |guarded| {
+            watched = wait::watch_as_helper(guarded, &world.waiting);
+        });
+    }
+    watched
+}
+
+/// Threads of the process that this library started: the helper, and the watcher of descriptors.
+fn own_threads() -> u32 {
+    1 + get().map_or(0, |world| world.waiting.watcher_threads())
+}
 
 /// How long a process that aborts waits to be killed by the node daemon.
 const ABORT_GRACE: Duration = Duration::from_millis(5_000);
@@ -556,8 +587,16 @@ impl Progress for Engine {
         Engine::expect_any(self);
     }
 
-    fn arm(&mut self) -> Result<(), EventPending> {
-        Engine::arm(self, &mut WakeSet::default())
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        Engine::arm(self, wake)
+    }
+
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        Engine::arm_descriptors(self, wake)
+    }
+
+    fn notice_descriptor(&self) -> Option<i32> {
+        Engine::notice_descriptor(self)
     }
 
     fn disarm(&mut self) {

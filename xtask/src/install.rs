@@ -69,7 +69,8 @@ fn locked(folder: &Path) -> std::io::Result<File> {
 
 fn compile(place: &Place, build: &Build) -> Outcome {
     let mut cargo = place.cargo();
-    cargo.args(["build", "--release", "--package", "mend-abi", "--package", "mend-launch"]);
+    cargo.args(["build", "--release"]);
+    cargo.args(["--package", "mend-abi", "--package", "mend-launch", "--package", "mend-fabric-shim"]);
     if let Some(triple) = &build.triple {
         cargo.args(["--target", triple]);
     }
@@ -86,6 +87,7 @@ fn lay_out(place: &Place, products: &Path, prefix: &Path) -> Outcome {
     for name in LIBRARY_LINKS {
         link(LIBRARY, &prefix.join("lib").join(name))?;
     }
+    copy(&products.join(FABRIC_SHIM), &prefix.join("lib").join(FABRIC_SHIM))?;
     for name in PROGRAMS {
         copy(&products.join(name), &prefix.join("bin").join(name))?;
     }
@@ -243,6 +245,7 @@ fn link(target: &str, name: &Path) -> Outcome {
 const LIBRARY_AS_BUILT: &str = "libmpi_abi.so";
 const LIBRARY: &str = "libmpi_abi.so.1";
 const LIBRARY_LINKS: [&str; 2] = ["libmpi_abi.so", "libmpi_abi.so.0"];
+const FABRIC_SHIM: &str = "libmend_fabric_shim.so";
 const PROGRAMS: [&str; 2] = ["mpiexec", "mend-info"];
 const WRAPPERS: [&str; 2] = ["mpicc", "mpicxx"];
 const PROGRAM_LINKS: [(&str, &str); 3] = [("mpirun", "mpiexec"), ("mpic++", "mpicxx"), ("mpiCC", "mpicxx")];

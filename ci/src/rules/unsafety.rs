@@ -4,7 +4,7 @@
 use crate::{Finding, Source, Tree};
 
 /// Folders and files that may contain it, by the beginning of their path: code that shares memory, drives devices, calls C, or
-/// forks; access to the user's memory; and test programs that act as broken peers.
+/// forks; access to the user's memory; test programs that act as broken peers; and the fabric shim, which stands in for a C library.
 const PERMITTED: &[&str] = &[
     "segment/",
     "ffi-",

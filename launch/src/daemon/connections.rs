@@ -18,7 +18,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 use rustix::process::Uid;
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 
 /// All connections, and the socket that accepts them.
 #[derive(Debug)]
@@ -172,11 +171,11 @@ impl Connections {
     }
 
     /// Makes an unidentified connection that of a rank.
-    pub fn welcome(&mut self, connection: u32, rank: u32, welcome: &Welcome, pages: [BorrowedFd<'_>; 2]) {
+    pub fn welcome(&mut self, connection: u32, rank: u32, welcome: &Welcome, pages: &[BorrowedFd<'_>]) {
         let Some(whose) = self.connections.get_mut(&connection) else { return };
         // The first packet always has room. If the connection has closed already, the next receive reports that.
         let sent =
-            send(whose.socket.as_fd(), &encode(&DaemonMessage::Welcome(*welcome)), &pages, MayBlock::No);
+            send(whose.socket.as_fd(), &encode(&DaemonMessage::Welcome(*welcome)), pages, MayBlock::No);
         debug_assert!(sent != Sent::Busy);
         whose.rank = Some(rank);
         self.of_rank.insert(rank, connection);
@@ -212,11 +211,11 @@ fn read(packet: ReceivedPacket) -> Option<RankMessage> {
     if !packet.whole || packet.without_descriptors {
         return None;
     }
-    let mut descriptors = packet.descriptors;
+    let descriptors = packet.descriptors;
     match decode(&packet.bytes)? {
-        RankMessage::Publish(mut card) if descriptors.len() <= 1 => {
-            card.descriptor = descriptors.pop().map(Arc::new);
-            Some(RankMessage::Publish(card))
+        RankMessage::Publish(mut card, carried) if descriptors.len() == carried.count() => {
+            carried.give(&mut card, descriptors);
+            Some(RankMessage::Publish(card, carried))
         }
         message if descriptors.is_empty() => Some(message),
         _ => None,

@@ -4,6 +4,7 @@
 
 use super::connections::Connections;
 use mend_daemon::NodeDaemon;
+use mend_runtime::carried::Carried;
 use mend_runtime::daemon_protocol::{DaemonMessage, encode};
 use mend_runtime::packet::{MayBlock, Sent, send};
 use mend_segment::{BellPage, HelperCalls, NoticePage, SegmentError};
@@ -13,13 +14,27 @@ use std::time::{Duration, Instant};
 /// The shared pages of the node, and the time of the next retry.
 #[derive(Debug)]
 pub struct Delivery {
+    /// `None` where the system gives none: then ranks see notices at their sockets alone.
+    pages: Option<Pages>,
+    slots: u32,
+    /// Set while some socket has no room: when to try again, and the pause before that time.
+    retry: Option<(Instant, Duration)>,
+}
+
+#[derive(Debug)]
+struct Pages {
     bells: BellPage,
     bells_file: OwnedFd,
     notice_page: NoticePage,
     notice_file: OwnedFd,
-    slots: u32,
-    /// Set while some socket has no room: when to try again, and the pause before that time.
-    retry: Option<(Instant, Duration)>,
+}
+
+impl Pages {
+    fn create(slots: u32) -> Result<Self, SegmentError> {
+        let (bells, bells_file) = BellPage::create(slots)?;
+        let (notice_page, notice_file) = NoticePage::create(slots)?;
+        Ok(Pages { bells, bells_file, notice_page, notice_file })
+    }
 }
 
 /// Result of an attempt to send one rank all its notices.
@@ -32,9 +47,12 @@ enum Outcome {
 impl Delivery {
     /// For a node with `slots` slots.
     pub fn new(slots: u32) -> Result<Self, SegmentError> {
-        let (bells, bells_file) = BellPage::create(slots)?;
-        let (notice_page, notice_file) = NoticePage::create(slots)?;
-        Ok(Delivery { bells, bells_file, notice_page, notice_file, slots, retry: None })
+        Ok(Delivery { pages: Some(Pages::create(slots)?), slots, retry: None })
+    }
+
+    /// For a node that has no memory to share.
+    pub fn without_pages(slots: u32) -> Self {
+        Delivery { pages: None, slots, retry: None }
     }
 
     /// How many slots the node has.
@@ -42,9 +60,10 @@ impl Delivery {
         self.slots
     }
 
-    /// The descriptors of bell page and notice page.
-    pub fn pages(&self) -> [BorrowedFd<'_>; 2] {
-        [self.bells_file.as_fd(), self.notice_file.as_fd()]
+    /// The descriptors of bell page and notice page, if there are any.
+    pub fn pages(&self) -> Vec<BorrowedFd<'_>> {
+        let Some(Pages { bells_file, notice_file, .. }) = &self.pages else { return vec![] };
+        vec![bells_file.as_fd(), notice_file.as_fd()]
     }
 
     /// When to try again, if some socket had no room.
@@ -54,7 +73,9 @@ impl Delivery {
 
     /// Ranks yield to a rank that waits on their processor: notes in the bell page that `rank`, which has ended, waits no more.
     pub fn clear_processor(&self, rank: u32) {
-        self.bells.set_processor(rank, None);
+        if let Some(pages) = &self.pages {
+            pages.bells.set_processor(rank, None);
+        }
     }
 
     /// Sends each rank its notices, as far as there is room.
@@ -72,11 +93,10 @@ impl Delivery {
         let mut outcome = Outcome::Sent;
         let mut any = false;
         while let Some((message, step)) = node_daemon.next_notice(rank) {
-            let descriptor = match &message {
-                DaemonMessage::Contact(_, card) => card.descriptor.clone(),
-                _ => None,
+            let with: Vec<_> = match &message {
+                DaemonMessage::Contact(_, card, _) => Carried::descriptors(card).map(AsFd::as_fd).collect(),
+                _ => vec![],
             };
-            let with: Vec<_> = descriptor.iter().map(|descriptor| descriptor.as_fd()).collect();
             match send(socket, &encode(&message), &with, MayBlock::No) {
                 Sent::Yes => {
                     any = true;
@@ -90,11 +110,11 @@ impl Delivery {
                 Sent::Closed => break,
             }
         }
-        if any {
+        if let Some(pages) = self.pages.as_ref().filter(|_| any) {
             // The node slot of a rank is its number (`Membership::node_slots`).
-            self.notice_page.bump(rank);
-            self.bells.wake(rank);
-            self.bells.call_helper(rank, HelperCalls::SERVE);
+            pages.notice_page.bump(rank);
+            pages.bells.wake(rank);
+            pages.bells.call_helper(rank, HelperCalls::SERVE);
         }
         outcome
     }

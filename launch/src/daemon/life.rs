@@ -8,7 +8,7 @@
 //! Where no thread can be started (a limit on them, `ulimit -u`), [`LifeWatch::marked`] polls the words, and
 //! [`LifeWatch::must_poll`] asks for that. [`LifeWatch::add`] reports the failure, and tries again with each rank that joins.
 
-use mend_base::Duration;
+use mend_base::{Duration, Peer};
 use mend_segment::{
     Interrupt, LIFE_WORDS_AT_ONCE, LifeState, LifeView, Seen, SegmentError, can_sleep_on_life_words,
     sleep_on_life, sleep_on_life_words,
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
-/// The life words of all ranks whose outbox is known.
+/// The life words of all ranks whose life page is known.
 #[derive(Debug)]
 pub struct LifeWatch {
     marks: Arc<MarkQueue>,
@@ -87,9 +87,9 @@ pub struct MarkedLife {
 /// Why a life cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
-    /// What the rank sent is no outbox of its own.
+    /// What the rank sent is no life page of its own.
     #[error(transparent)]
-    Outbox(#[from] SegmentError),
+    Page(#[from] SegmentError),
     /// No thread could be started; see [`LifeWatch::must_poll`].
     #[error("no thread can be started to watch it: {0}")]
     Thread(io::Error),
@@ -147,16 +147,10 @@ impl LifeWatch {
         })
     }
 
-    /// Watches the life word of `rank` in its outbox, at node slot `slot` of `slots`. The descriptor may be closed afterwards. A
-    /// second outbox of the same rank replaces the first.
-    pub fn add(
-        &mut self,
-        rank: u32,
-        outbox: BorrowedFd<'_>,
-        slot: u32,
-        slots: u32,
-    ) -> Result<(), WatchError> {
-        let view = Arc::new(LifeView::map(outbox, slot, slots)?);
+    /// Watches the life word of `rank`, which is `peer`, in its life page. The descriptor may be closed afterwards. A second life of the
+    /// same rank replaces the first.
+    pub fn add(&mut self, rank: u32, life_page: BorrowedFd<'_>, peer: Peer) -> Result<(), WatchError> {
+        let view = Arc::new(LifeView::map(life_page, peer)?);
         self.remove(rank);
         let number = self.next;
         self.next += 1;
@@ -325,15 +319,16 @@ const SLEEP_AT_MOST: Duration = Duration::from_millis(1_000);
 #[cfg(test)]
 mod tests {
     use super::{LifeWatch, MarkedLife, WatchError, WatchMode};
-    use mend_segment::{Life, LifeState, Outbox};
+    use mend_base::{Job, Peer};
+    use mend_segment::{Life, LifeState};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, OwnedFd};
     use std::sync::mpsc::{Sender, channel};
     use std::thread::JoinHandle;
 
     /// A thread in the role of a rank. The kernel marks its life word when the thread ends, as it does for a process.
     struct Rank {
-        outbox: Outbox,
+        page: OwnedFd,
         life: &'static Life,
         end: Sender<bool>,
         thread: JoinHandle<()>,
@@ -341,8 +336,8 @@ mod tests {
 
     impl Rank {
         fn start(slot: u32) -> Self {
-            let outbox = Outbox::create(slot, SLOTS, 0).unwrap();
-            let life: &'static Life = Box::leak(Box::new(outbox.life()));
+            let (life, page) = Life::create(peer(slot)).unwrap();
+            let life: &'static Life = Box::leak(Box::new(life));
             let ((end, leaves), (began, begun)) = (channel(), channel());
             let thread = std::thread::spawn(move || {
                 life.begin().unwrap();
@@ -352,7 +347,7 @@ mod tests {
                 }
             });
             begun.recv().unwrap();
-            Rank { outbox, life, end, thread }
+            Rank { page, life, end, thread }
         }
 
         fn end(self, properly: bool) {
@@ -361,7 +356,9 @@ mod tests {
         }
     }
 
-    const SLOTS: u32 = 300;
+    fn peer(rank: u32) -> Peer {
+        Peer::new(Job(5), rank)
+    }
 
     fn watches() -> Vec<LifeWatch> {
         let mut mode = vec![WatchMode::here(), WatchMode::PerRank];
@@ -370,7 +367,7 @@ mod tests {
     }
 
     fn add(watch: &mut LifeWatch, slot: u32, rank: &Rank) {
-        watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS).unwrap();
+        watch.add(slot, rank.page.as_fd(), peer(slot)).unwrap();
     }
 
     fn wait(watch: &mut LifeWatch) -> Vec<MarkedLife> {
@@ -417,9 +414,9 @@ mod tests {
     #[test]
     fn a_word_that_passes_from_thread_to_thread_is_no_mark_but_the_death_of_its_last_holder_is() {
         for mut watch in watches() {
-            let outbox = Outbox::create(0, SLOTS, 0).unwrap();
-            let life: &'static Life = Box::leak(Box::new(outbox.life()));
-            watch.add(0, outbox.descriptor().as_fd(), 0, SLOTS).unwrap();
+            let (life, page) = Life::create(peer(0)).unwrap();
+            let life: &'static Life = Box::leak(Box::new(life));
+            watch.add(0, page.as_fd(), peer(0)).unwrap();
             life.begin().unwrap();
             life.release();
             let hold = || life.take().map(|()| life.release());
@@ -453,7 +450,7 @@ mod tests {
         let mut watch = LifeWatch::new(WatchMode::Polled).unwrap();
         let ranks: Vec<Rank> = (0..4).map(Rank::start).collect();
         for (slot, rank) in (0..3).zip(&ranks) {
-            let added = watch.add(slot, rank.outbox.descriptor().as_fd(), slot, SLOTS);
+            let added = watch.add(slot, rank.page.as_fd(), peer(slot));
             assert!(matches!(added, Err(WatchError::Thread(_))) && watch.must_poll());
         }
         watch.remove(2);
@@ -475,13 +472,13 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_that_was_dead_when_it_was_added_is_handed_over_and_what_is_no_outbox_is_refused() {
+    fn a_rank_that_was_dead_when_it_was_added_is_handed_over_and_what_is_no_life_page_of_it_is_refused() {
         for mut watch in watches() {
             let rank = Rank::start(5);
-            let descriptor = rank.outbox.descriptor();
+            let page = rank.page.try_clone().unwrap();
             rank.end(false);
-            assert!(matches!(watch.add(6, descriptor.as_fd(), 6, SLOTS), Err(WatchError::Outbox(_))));
-            watch.add(5, descriptor.as_fd(), 5, SLOTS).unwrap();
+            assert!(matches!(watch.add(6, page.as_fd(), peer(6)), Err(WatchError::Page(_))));
+            watch.add(5, page.as_fd(), peer(5)).unwrap();
             assert_eq!(wait(&mut watch), [MarkedLife { rank: 5, dying: false }]);
         }
     }

@@ -3,11 +3,12 @@
 #![forbid(unsafe_code)]
 
 use mend_base::Peer;
+use mend_runtime::carried::Carried;
 use mend_runtime::daemon_protocol::{DaemonMessage, Hello, Namespaces, RankMessage, decode, encode};
 use mend_runtime::environment::{Address, DAEMON};
 use mend_runtime::packet::{MayBlock, ReceiveResult, receive, send};
 use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
-use mend_segment::{Life, Outbox};
+use mend_segment::Life;
 use mend_transport::{Card, Cause, TransportId};
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -78,7 +79,8 @@ fn card_of(rank: u32) -> Card {
     let mut file = std::fs::File::from(file);
     writeln!(file, "outbox of {rank}").unwrap();
     let descriptor = Some(Arc::new(OwnedFd::from(file)));
-    Card { layout: Card::LAYOUT, entries: vec![(TransportId::SHM, rank.to_le_bytes().to_vec())], descriptor }
+    let entries = vec![(TransportId::SHM, rank.to_le_bytes().to_vec())];
+    Card { layout: Card::LAYOUT, entries, descriptor, life: None }
 }
 
 /// Sleeps as an engine would until a notice comes, and returns it.
@@ -89,11 +91,12 @@ fn next_notice(launched: &mut Launched) -> Notice {
         if let Some(notice) = launched.runtime.notice() {
             return notice;
         }
-        let announced = launched.data.bells.announce_sleep(slot);
+        let bells = launched.data.bells.as_ref().expect("the node daemon made a bell page");
+        let announced = bells.announce_sleep(slot);
         if launched.runtime.notice_version() == version {
-            let _ = launched.data.bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
+            let _ = bells.sleep(slot, announced, mend_base::Duration::from_millis(10_000));
         }
-        launched.data.bells.end_sleep(slot);
+        bells.end_sleep(slot);
     }
 }
 
@@ -198,7 +201,7 @@ fn until_failed(launched: &mut Launched, rank: u32) {
 /// All ranks hold their life words; rank 1 is killed after it has touched so many MiB.
 fn live(mebibytes: i32) -> ExitCode {
     let mut launched = hello();
-    let (outbox, life) = living(&mut launched);
+    let life = living(&mut launched);
     let me = launched.runtime.membership().peer;
     if me.number() == 1 {
         until_met(&mut launched);
@@ -209,26 +212,23 @@ fn live(mebibytes: i32) -> ExitCode {
     launched.runtime.lookup(Peer::new(me.job(), 1)).unwrap();
     let code = listen(&mut launched);
     life.end();
-    drop(outbox);
     code
 }
 
-/// An outbox with a life word in it, published.
-fn living(launched: &mut Launched) -> (Outbox, Life) {
-    let me = launched.runtime.membership().clone();
-    let outbox = Outbox::create(me.node_slot, me.node_slots, 0).unwrap();
-    let life = outbox.life();
+/// The life of this process, begun and published.
+fn living(launched: &mut Launched) -> Life {
+    let life = launched.data.life.take().unwrap();
     life.begin().unwrap();
-    let card = Card { descriptor: Some(outbox.descriptor()), ..card_of(me.peer.number()) };
-    launched.runtime.publish(&card).unwrap();
-    (outbox, life)
+    let me = launched.runtime.membership().peer;
+    launched.runtime.publish(&card_of(me.number())).unwrap();
+    life
 }
 
 /// Rank 1 marks its life word as dying, and lives on until the others have been notified and have left, or, with a code, until
 /// rank 0 has been notified and has ended the job.
 fn dying(code: i32) -> ExitCode {
     let mut launched = hello();
-    let (outbox, life) = living(&mut launched);
+    let life = living(&mut launched);
     let me = launched.runtime.membership().peer;
     if me.number() != 1 {
         launched.runtime.lookup(Peer::new(me.job(), 1)).unwrap();
@@ -239,7 +239,6 @@ fn dying(code: i32) -> ExitCode {
         }
         let code = listen(&mut launched);
         life.end();
-        drop(outbox);
         return code;
     }
     until_met(&mut launched);
@@ -283,7 +282,7 @@ fn accuse() -> ExitCode {
 /// Rank 1 is killed, and the others ask about it until they are notified.
 fn ask() -> ExitCode {
     let mut launched = hello();
-    let (outbox, life) = living(&mut launched);
+    let life = living(&mut launched);
     let me = launched.runtime.membership().peer;
     if me.number() == 1 {
         until_met(&mut launched);
@@ -305,14 +304,13 @@ fn ask() -> ExitCode {
     println!("rank 1 has failed");
     launched.runtime.finalize();
     life.end();
-    drop(outbox);
     ExitCode::SUCCESS
 }
 
 /// Rank 1 is stopped; rank 0 is told that it lives, as often as it asks, and lets it go on.
 fn stopped() -> ExitCode {
     let mut launched = hello();
-    let (outbox, life) = living(&mut launched);
+    let life = living(&mut launched);
     let me = launched.runtime.membership().peer;
     let other = Peer::new(me.job(), 1 - me.number());
     if me.number() == 1 {
@@ -339,7 +337,6 @@ fn stopped() -> ExitCode {
     }
     launched.runtime.finalize();
     life.end();
-    drop(outbox);
     ExitCode::SUCCESS
 }
 
@@ -454,7 +451,7 @@ fn garbage(which: usize) -> ExitCode {
     }
     let hello = welcome(&address, &socket);
     let own = encode(&RankMessage::Lookup(Peer(1)));
-    let card = encode(&RankMessage::Publish(card_of(1)));
+    let card = encode(&RankMessage::Publish(card_of(1), Carried::default()));
     let many = vec![255; 4096];
     let some = encode(&RankMessage::AbortSome(1, vec![Peer(1)]));
     let packets: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];

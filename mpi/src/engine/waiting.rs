@@ -84,6 +84,20 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
         self.layers.net.arm(wake)
     }
 
+    /// As [`arm`](Engine::arm), for the helper thread, which watches the descriptors of networks while the program computes. Nothing ends
+    /// this.
+    pub fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        if self.peer_reports.has_notices(&self.layers.runtime) || !self.peer_reports.is_empty() {
+            return Err(EventPending);
+        }
+        self.layers.net.arm_descriptors(wake)
+    }
+
+    /// A descriptor that is readable while there are notices of the runtime, for a sleeper that is not woken at its sleep word.
+    pub fn notice_descriptor(&self) -> Option<i32> {
+        self.layers.runtime.notice_descriptor()
+    }
+
     /// To be called after the sleep, or after `EventPending`.
     pub fn disarm(&mut self) {
         self.layers.net.disarm();
@@ -93,8 +107,10 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// connected peers live. It also asks the node daemon about unconnected peers for which a receive or a protocol waits, or requests a
     /// contact. The next progress reports what the check finds.
     pub fn check(&mut self) {
-        self.layers.runtime.check();
-        self.layers.net.check_peers();
+        let Engine { layers, peer_reports, .. } = self;
+        layers.runtime.check();
+        layers.runtime.check_peers(&mut |peer| peer_reports.on_exited(peer));
+        layers.net.check_peers();
         if self.unconnected_query.is_due() {
             if let Some(peer) = self.layers.pml.next_unconnected()
                 && self.peer_reports.is_unknown(peer)

@@ -53,6 +53,26 @@ fn evidence_asks_the_runtime_once_until_it_answers() {
 }
 
 #[test]
+fn a_marked_life_word_is_evidence_once_and_once_more_after_each_answer() {
+    let (job, mut peer_reports, mut layers) = peer_reports();
+    for answers in 1..=3 {
+        for _ in 0..4 {
+            peer_reports.on_exited(peer(1));
+            peer_reports.on_exited(peer(1));
+            peer_reports.examine(&mut layers);
+            assert_eq!(job.asked(), vec![(0, peer(1)); answers]);
+        }
+        peer_reports.on_notice(Notice::Alive(peer(1)), &mut layers);
+    }
+    peer_reports.on_notice(Notice::Failed(peer(1)), &mut layers);
+    // Its end is declared, rank 3 is not connected, and nobody knows of the last one.
+    for number in [1, 3, 77] {
+        peer_reports.on_exited(peer(number));
+    }
+    assert!(peer_reports.is_empty());
+}
+
+#[test]
 fn garbage_and_refusals_of_a_suspected_peer_are_reported_too() {
     let (job, mut peer_reports, mut layers) = peer_reports();
     for cause in [Cause::Silent, Cause::NoMemory, Cause::Garbage, Cause::Exited] {

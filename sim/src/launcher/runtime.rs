@@ -4,6 +4,7 @@
 use super::Launcher;
 use crate::killer::Point;
 use mend_base::Peer;
+use mend_runtime::carried::Carried;
 use mend_runtime::daemon_protocol::RankMessage;
 use mend_runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use mend_transport::{Card, Cause};
@@ -16,6 +17,8 @@ pub struct SimRuntime {
     membership: Membership,
     launcher: Rc<RefCell<Launcher>>,
     card: Card,
+    /// The processes whose life words this one can read.
+    in_contact: Vec<Peer>,
 }
 
 impl SimRuntime {
@@ -27,7 +30,7 @@ impl SimRuntime {
         let fault_tolerant = shared.rules.fault_tolerant;
         let membership =
             Membership { peer, size, node_slot: number, node_slots: size, local_ranks: size, fault_tolerant };
-        SimRuntime { membership, launcher: Rc::clone(launcher), card: Card::default() }
+        SimRuntime { membership, launcher: Rc::clone(launcher), card: Card::default(), in_contact: vec![] }
     }
 
     /// The failures whose notices this process has taken, in that order.
@@ -71,7 +74,7 @@ impl Runtime for SimRuntime {
             return Err(RuntimeError::PublishedTwice);
         }
         self.card = card.clone();
-        self.send(RankMessage::Publish(card.clone()));
+        self.send(RankMessage::Publish(card.clone(), Carried::default()));
         Ok(())
     }
 
@@ -99,12 +102,27 @@ impl Runtime for SimRuntime {
         self.launcher.borrow().processes[self.me() as usize].version
     }
 
+    fn check_peers(&mut self, on_exited: &mut dyn FnMut(Peer)) {
+        let launcher = self.launcher.borrow();
+        let is_marked = |peer: &&Peer| launcher.processes[peer.number() as usize].life_is_marked;
+        if launcher.lives_are_read {
+            self.in_contact.iter().filter(is_marked).for_each(|&peer| on_exited(peer));
+        }
+    }
+
     fn notice(&mut self) -> Option<Notice> {
         if !self.has_effect(Point::Notice) {
             return None;
         }
         let mut launcher = self.launcher.borrow_mut();
         let notice = launcher.process(self.me()).notices.pop_front();
+        match notice {
+            Some(Notice::Contact { peer, .. }) => self.in_contact.push(peer),
+            Some(Notice::Refused { peer, .. } | Notice::Finalized(peer) | Notice::Failed(peer)) => {
+                self.in_contact.retain(|other| *other != peer);
+            }
+            _ => {}
+        }
         if let Some(Notice::Failed(peer)) = notice {
             launcher.notice_oracle.on_taken(self.me(), peer.number());
         }

@@ -46,6 +46,10 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
 
+    fn unavailable() -> Option<String> {
+        F::unavailable()
+    }
+
     fn start(count: usize) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count);
         let btls = (1..).zip(btls).map(|(seed, btl)| FaultInjector::new(btl, P::FAULTS, seed)).collect();
@@ -104,6 +108,10 @@ impl<F: Fixture> Fixture for Counted<F> {
     const KEYS_ARE_PERSONAL: bool = F::KEYS_ARE_PERSONAL;
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
+
+    fn unavailable() -> Option<String> {
+        F::unavailable()
+    }
 
     fn start(count: usize) -> (Self, Vec<Self::Btl>) {
         let (inner, btls) = F::start(count);

@@ -251,4 +251,4 @@ pub(super) fn word(buffer: &Buffer, offset: usize) -> u64 {
 }
 
 const NOWHERE: Span = Span { region: Region(0), offset: 0, bytes: 0 };
-const NO_REMOTE: Remote = Remote { key: 0, address: 0, bytes: 0 };
+const NO_REMOTE: Remote = Remote::with_word(0, 0);

@@ -127,6 +127,33 @@ pub fn a_descriptor_becomes_readable_when_a_message_comes<F: Fixture>() {
     }
 }
 
+/// The helper thread arms a process whose program computes, and nothing ends that: messages go on as before, and the next `arm` is as good
+/// as the first.
+pub fn a_process_that_is_armed_goes_on_and_can_be_armed_again<F: Fixture>() {
+    let name = "a_process_that_is_armed_goes_on_and_can_be_armed_again";
+    let Some(mut cluster) = Cluster::<F>::with_abilities(name, 2, &[Ability::SleepDescriptor]) else {
+        return;
+    };
+    let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);
+    for round in 0..10 {
+        cluster.settle();
+        arm_at_rest(&mut cluster, receiver, "nothing is pending");
+        cluster.send(sender, receiver, MessageClass::Data, 2 * round, 8);
+        cluster.settle();
+        assert_eq!(cluster.numbers(receiver, sender).len() as u32, 2 * round + 1);
+        let descriptors = arm_at_rest(&mut cluster, receiver, "its message has arrived");
+        send_to_a_sleeper(&mut cluster, MessageClass::Data, 2 * round + 1);
+        let woken = (0..ATTEMPTS).any(|_| {
+            cluster.progress(sender);
+            cluster.fixture.is_readable(&descriptors)
+        });
+        assert!(woken, "round {round}: a message did not wake the receiver");
+        disarm_and_check_woken(&mut cluster, receiver);
+    }
+    cluster.settle();
+    assert_eq!(cluster.numbers(receiver, sender), (0..20).collect::<Vec<_>>());
+}
+
 /// Sends to a process that sleeps: only the sender makes progress.
 fn send_to_a_sleeper<F: Fixture>(cluster: &mut Cluster<F>, class: MessageClass, number: u32) {
     let (sender, receiver) = (Cluster::<F>::SENDER, Cluster::<F>::RECEIVER);

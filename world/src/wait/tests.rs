@@ -12,9 +12,12 @@ use core::cell::RefCell;
 use mend_base::{Duration, Instant};
 use mend_mpi::SleeperId;
 use mend_segment::BellPage;
-use mend_transport::EventPending;
+use mend_transport::{EventPending, WakeSet};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+mod descriptors;
 
 const QUEUES: usize = 20;
 
@@ -30,9 +33,34 @@ struct CountingEngine {
     noted: RefCell<Option<Vec<usize>>>,
     notify_all_count: u32,
     checks: u64,
+    /// Senders wake this process at its sleep word.
+    rings: bool,
+    /// A network: senders wake this process by a byte in a pipe, whose end this is.
+    network: Option<OwnedFd>,
+    /// Readable while there are notices.
+    notices: Option<OwnedFd>,
+    /// How many events progress had, for a program that is outside.
+    events: Arc<AtomicU64>,
 }
 
 impl CountingEngine {
+    fn new(sent: &Sent) -> Self {
+        CountingEngine {
+            sent: Arc::clone(sent),
+            arrived: [0; QUEUES],
+            taken: [0; QUEUES],
+            sleepers: [None; QUEUES],
+            ended: Vec::new(),
+            noted: RefCell::new(None),
+            notify_all_count: 0,
+            checks: 0,
+            rings: true,
+            network: None,
+            notices: None,
+            events: Arc::default(),
+        }
+    }
+
     /// Takes a message of queue `at`, if there is one.
     fn take(&mut self, at: usize) -> Option<()> {
         if self.arrived[at] > self.taken[at] {
@@ -51,6 +79,10 @@ impl CountingEngine {
 impl Progress for CountingEngine {
     fn progress(&mut self, _now: Instant) -> u32 {
         let mut events = 0;
+        if let Some(read) = &self.network {
+            // Before the queues: a byte that comes after its message makes the pipe readable again.
+            let _ = rustix::io::read(read, &mut [0; 1 << 12]);
+        }
         for at in 0..QUEUES {
             let sent = self.sent[at].load(Ordering::SeqCst);
             if sent != self.arrived[at] {
@@ -59,6 +91,7 @@ impl Progress for CountingEngine {
                 self.ended.extend(self.sleepers[at].take());
             }
         }
+        self.events.fetch_add(u64::from(events), Ordering::SeqCst);
         events
     }
 
@@ -80,8 +113,18 @@ impl Progress for CountingEngine {
 
     fn expect_any(&mut self) {}
 
-    fn arm(&mut self) -> Result<(), EventPending> {
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        wake.futex = self.rings;
+        self.arm_descriptors(wake)
+    }
+
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        wake.descriptors.extend(self.network.iter().map(|network| network.as_raw_fd()));
         if self.pending() { Err(EventPending) } else { Ok(()) }
+    }
+
+    fn notice_descriptor(&self) -> Option<i32> {
+        self.notices.as_ref().map(|notices| notices.as_raw_fd())
     }
 
     fn disarm(&mut self) {}
@@ -120,16 +163,7 @@ impl Process {
         let sent = Sent::new([const { AtomicU64::new(0) }; QUEUES]);
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let waiting = WaitState::new(SleepSlot::new(Arc::clone(&bells), 0));
-        let engine = CountingEngine {
-            sent: Arc::clone(&sent),
-            arrived: [0; QUEUES],
-            taken: [0; QUEUES],
-            sleepers: [None; QUEUES],
-            ended: Vec::new(),
-            noted: RefCell::new(None),
-            notify_all_count: 0,
-            checks: 0,
-        };
+        let engine = CountingEngine::new(&sent);
         let guarded = Guarded::new(engine, SpinLimits { spin, yielding }, &waiting);
         Process { sent, guard: Guard::new(Threads::Multiple, guarded, serve_before_leaving), waiting, bells }
     }

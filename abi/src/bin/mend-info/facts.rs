@@ -170,6 +170,7 @@ pub fn kind_words(kind: ParameterKind) -> String {
         ParameterKind::Choice(words) => format!("one of {}", words.join(", ")),
         ParameterKind::Names(words) => format!("a list of {}, or ^ and a list", words.join(", ")),
         ParameterKind::Words(words) => format!("a list of {}", words.join(", ")),
+        ParameterKind::Text => "any text".to_owned(),
     }
 }
 

@@ -215,7 +215,7 @@ impl<const M: Mutation> MockBtl<M> {
     fn exposed(&self, slot: u32, kind: AccessKind, operation: &Pending, bytes: u64) -> Option<UserMemory> {
         let fabric = self.fabric.borrow();
         let memory = fabric.memory.get(&slot)?;
-        let (exposure, offset) = (Exposure(operation.remote.key), operation.offset);
+        let (exposure, offset) = (Exposure(operation.remote.words[0]), operation.offset);
         let offset = if M == SWAPS_OPERATIONS_OFFSETS { offset ^ 64 } else { offset };
         let mut found = memory.exposed(self.me, exposure, kind, offset, bytes);
         if M == IGNORES_RANGES && found.is_none() {
@@ -311,8 +311,8 @@ impl<const M: Mutation> Rdma for MockBtl<M> {
     fn import(&mut self, _from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
         let mut words = Reader::new(key);
         match (words.u64(), words.u64(), words.u8()) {
-            (Some(key), Some(bytes), None) => Ok(Remote { key, address: 0, bytes }),
-            (Some(key), ..) if M == TAKES_SHORT_KEYS => Ok(Remote { key, address: 0, bytes: 0 }),
+            (Some(key), Some(bytes), None) => Ok(Remote::with_word(bytes, key)),
+            (Some(key), ..) if M == TAKES_SHORT_KEYS => Ok(Remote::with_word(0, key)),
             _ => Err(RegisterError::BadKey),
         }
     }
@@ -352,8 +352,7 @@ impl<const M: Mutation> Rdma for MockBtl<M> {
     }
 
     fn flush(&mut self, to: u32, done: Cookie) -> Result<(), SendError> {
-        let (local, remote) =
-            (Span { region: Region(0), offset: 0, bytes: 0 }, Remote { key: 0, address: 0, bytes: 0 });
+        let (local, remote) = (Span { region: Region(0), offset: 0, bytes: 0 }, Remote::with_word(0, 0));
         self.begin(to, Action::Flush, local, remote, 0, done)
     }
 }

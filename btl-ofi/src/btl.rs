@@ -1,0 +1,346 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The contract of a BTL.
+
+use crate::card::CardEntry;
+use crate::connection::{Connection, Mailbox, Path, State};
+use crate::frame::{Kind, Lane};
+use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
+use crate::posting::Outline;
+use crate::rail::Rail;
+use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
+use mend_ffi_ofi::Code;
+use mend_transport::{
+    Ability, AmId, Btl, Card, ConnectError, EventPending, Limits, MessageClass, PayloadWriter, SendError,
+    Sink, Stream, TransportId, WakeSet,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+use std::os::fd::RawFd;
+
+impl Btl for Ofi {
+    type Endpoint = u32;
+
+    fn advertise(&self, card: &mut Card) {
+        let mut bytes = [0; CardEntry::BYTES_MAX];
+        self.entry.write(&mut Writer::new(&mut bytes));
+        card.entries.push((TransportId::OFI, bytes[..self.entry.bytes()].to_vec()));
+    }
+
+    fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
+        let entry = read_card(card)?;
+        // This process itself, or a second connection to one life of a process.
+        let tag_from = crate::frame::tag(entry.instance, self.entry.instance);
+        if entry.instance == self.entry.instance || self.by_tag.contains_key(&tag_from) {
+            return Err(ConnectError::Unreachable);
+        }
+        let paths = self.insert_paths(&entry)?;
+        let index = u32::try_from(self.connections.len()).map_err(|_| ConnectError::NoMemory)?;
+        let limits = self.limits_of(&entry);
+        let own = self.entry.instance;
+        self.connections.push(Connection::new(peer, own, entry.instance, paths, limits, self.now));
+        self.transfers.add_connection();
+        self.by_tag.insert(tag_from, index);
+        self.next_timer = self.now;
+        Ok(index)
+    }
+
+    fn limits(&self, to: u32) -> &Limits {
+        &self.connections[to as usize].limits
+    }
+
+    fn quarantine(&mut self, endpoint: u32) {
+        let state = &mut self.connections[endpoint as usize].state;
+        match *state {
+            State::Connecting => *state = State::Quarantined { connected: false },
+            State::Connected => *state = State::Quarantined { connected: true },
+            State::Quarantined { .. } | State::Garbage | State::Severing { .. } | State::Severed => {}
+        }
+    }
+
+    fn resume(&mut self, endpoint: u32) {
+        let now = self.now;
+        let connection = &mut self.connections[endpoint as usize];
+        let State::Quarantined { connected } = connection.state else { return };
+        connection.state = if connected { State::Connected } else { State::Connecting };
+        connection.is_reported = false;
+        if connection.trouble.is_some() {
+            connection.probe.due = now;
+        }
+        self.next_timer = now;
+        self.list(endpoint);
+        self.offer_room(endpoint);
+    }
+
+    fn sever(&mut self, endpoint: u32) {
+        self.begin_sever(endpoint);
+    }
+
+    // Hot: per message.
+    fn send(
+        &mut self,
+        to: u32,
+        class: MessageClass,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Result<(), SendError> {
+        let (lane, kind) = match class {
+            MessageClass::Data => (Lane::Data, Kind::Data),
+            MessageClass::Control => (Lane::Control, Kind::Control),
+            MessageClass::Mailbox => return self.send_mailbox(to, id, header, len, fill),
+        };
+        self.send_frame(to, lane, &Outline { kind, id: id.0, header, payload_bytes: len }, fill)
+    }
+
+    fn send_chunk(
+        &mut self,
+        to: u32,
+        stream: Stream,
+        len: usize,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Result<(), SendError> {
+        let header = stream.0.to_le_bytes();
+        let outline = Outline { kind: Kind::Chunk, id: 0, header: &header, payload_bytes: len };
+        self.send_frame(to, Lane::Data, &outline, fill)
+    }
+
+    fn ready(&self, from: u32) -> bool {
+        let connection = &self.connections[from as usize];
+        if !connection.is_open() {
+            return false;
+        }
+        let tag = connection.tag_from;
+        let is_of = |rail: &Rail| {
+            let frames = rail.unhandled().iter().filter_map(|completion| rail.frame(completion));
+            frames.into_iter().any(|frame| crate::frame::FrameHeader::tag_of(frame) == Some(tag))
+        };
+        !connection.held.is_empty() || self.rails.iter().any(is_of)
+    }
+
+    // Hot: per call of progress.
+    fn progress(&mut self, now: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        self.now = self.now.max(now);
+        self.rails.iter_mut().for_each(Rail::post_receives);
+        let mut events = self.deliver_callbacks(budget, sink);
+        events += self.deliver_held(budget - events, sink);
+        let (delivered, mut any) = self.take_events(budget - events, sink);
+        events += delivered;
+        if budget == 0 {
+            self.rails.iter_mut().for_each(Rail::look);
+        }
+        any |= events == budget;
+        self.run_timers();
+        self.post_listed();
+        self.post_transfers();
+        self.repair_rails();
+        self.continue_severing(any);
+        events
+    }
+
+    fn check_peers(&mut self) {
+        self.probe_some();
+    }
+
+    fn is_flushed(&mut self) -> bool {
+        self.is_flushing = true;
+        self.connections
+            .iter()
+            .all(|connection| connection.state != State::Connected || connection.is_flushed())
+    }
+
+    fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        let is_pending = !self.callbacks.is_empty()
+            || !self.transfers.ended.is_empty()
+            || !self.severing.is_empty()
+            || self.has_held_to_deliver();
+        if is_pending {
+            return Err(EventPending);
+        }
+        // Without a descriptor nothing tells of what has come since the last look.
+        self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
+        self.arm_descriptors(wake)?;
+        // What could not be posted is tried again, and a broken way is probed, by progress alone.
+        let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
+        wake.must_poll |= !self.listed.is_empty()
+            || !self.transfers.to_post.is_empty()
+            || self.connections.iter().any(is_busy);
+        Ok(())
+    }
+
+    fn disarm(&mut self) {}
+
+    fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        for rail in &self.rails {
+            if !rail.unhandled().is_empty() {
+                return Err(EventPending);
+            }
+            match rail.device().try_wait() {
+                Ok(()) => {}
+                Err(Code::AGAIN) => return Err(EventPending),
+                // The device is broken, which the next call of progress finds.
+                Err(_) => wake.must_poll = true,
+            }
+            match rail.device().descriptor() {
+                Some(descriptor) if is_readable(descriptor) => return Err(EventPending),
+                Some(descriptor) => wake.descriptors.push(descriptor),
+                None => wake.must_poll = true,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ofi {
+    // Hot: per message.
+    fn send_frame(
+        &mut self,
+        to: u32,
+        lane: Lane,
+        outline: &Outline<'_>,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Result<(), SendError> {
+        let connection = &mut self.connections[to as usize];
+        if !connection.may_send() || !connection.outgoing[lane as usize].has_room() {
+            return self.refuse(to);
+        }
+        if self.add_frame(to, lane, outline, fill).is_err() {
+            return self.refuse(to);
+        }
+        self.post_frames(to);
+        Ok(())
+    }
+
+    #[cold]
+    fn refuse(&mut self, to: u32) -> Result<(), SendError> {
+        let connection = &mut self.connections[to as usize];
+        if matches!(connection.state, State::Severing { .. } | State::Severed) {
+            return Err(SendError::Severed);
+        }
+        connection.refused = true;
+        Err(SendError::Busy)
+    }
+
+    fn send_mailbox(
+        &mut self,
+        to: u32,
+        id: AmId,
+        header: &[u8],
+        len: usize,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Result<(), SendError> {
+        let connection = &mut self.connections[to as usize];
+        if !connection.may_send() {
+            return self.refuse(to);
+        }
+        let mut payload = vec![0; len];
+        fill(PayloadWriter::from(&mut payload[..]));
+        let newest = Some((header.to_vec(), payload));
+        match connection.mailboxes.iter_mut().find(|mailbox| mailbox.id == id.0) {
+            Some(mailbox) => mailbox.pending = newest,
+            None => connection.mailboxes.push(Mailbox { id: id.0, sent: None, pending: newest }),
+        }
+        self.add_mailboxes(to);
+        self.post_frames(to);
+        Ok(())
+    }
+
+    /// Makes callbacks that wait. Returns how many.
+    fn deliver_callbacks(&mut self, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let mut events = 0;
+        while events < budget {
+            // The ends of operations come before the report that their endpoint is severed.
+            if let Some((done, result)) = self.transfers.ended.pop_front() {
+                events += 1;
+                sink.on_done(done, result);
+                continue;
+            }
+            let Some(callback) = self.callbacks.pop_front() else { break };
+            events += self.deliver_callback(callback, sink);
+        }
+        events
+    }
+
+    fn deliver_callback(&mut self, callback: Callback, sink: &mut impl Sink<u32>) -> u32 {
+        let state = |index: u32| self.connections[index as usize].state;
+        let peer = |index: u32| self.connections[index as usize].peer;
+        match callback {
+            Callback::Sendable(index) | Callback::Error(index, _)
+                if matches!(state(index), State::Severing { .. } | State::Severed) =>
+            {
+                return 0;
+            }
+            Callback::Sendable(index) => sink.on_sendable(peer(index), index),
+            Callback::Error(index, _) if matches!(state(index), State::Quarantined { .. }) => return 0,
+            Callback::Error(index, cause) => sink.on_error(peer(index), index, cause),
+            Callback::Severed(index) => sink.on_severed(peer(index), index),
+        }
+        1
+    }
+
+    fn has_held_to_deliver(&self) -> bool {
+        let waits = |connection: &Connection| connection.is_open() && !connection.held.is_empty();
+        self.held > 0 && self.connections.iter().any(waits)
+    }
+
+    /// Adds the addresses of a peer to the rails that it shares with this process.
+    fn insert_paths(&mut self, entry: &CardEntry) -> Result<Vec<Option<Path>>, ConnectError> {
+        let mut paths = Vec::with_capacity(self.rails.len());
+        for (rail, (provider, _)) in self.rails.iter().zip(&self.entry.rails) {
+            let theirs =
+                entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
+            let path = theirs
+                .and_then(|(_, name)| Some(Path { address: rail.insert(name).ok()?, name: name.clone() }));
+            paths.push(path);
+        }
+        if paths.iter().all(Option::is_none) {
+            return Err(ConnectError::Unreachable);
+        }
+        Ok(paths)
+    }
+
+    fn limits_of(&self, entry: &CardEntry) -> Limits {
+        let own = [Ability::Streams, Ability::Put, Ability::Get, Ability::Atomics, Ability::Flush];
+        let sleeps = self.rails.iter().all(|rail| rail.device().descriptor().is_some());
+        let bits = |abilities: &[Ability]| abilities.iter().fold(0, |bits, ability| bits | *ability as u32);
+        let emulated = bits(&[Ability::Put, Ability::Atomics, Ability::Flush]);
+        let gets = if self.gets_natively() { 0 } else { Ability::Get as u32 };
+        let message_bytes_max = entry.message_bytes_max.min(self.entry.message_bytes_max);
+        Limits {
+            abilities: bits(&own) | if sleeps { Ability::SleepDescriptor as u32 } else { 0 },
+            emulated: emulated | gets,
+            control_bytes_max: CONTROL_BYTES_MAX.min(message_bytes_max),
+            message_bytes_max,
+            chunk_bytes: message_bytes_max,
+            transfer_bytes_max: TRANSFER_BYTES_MAX,
+        }
+    }
+
+    /// Whether the devices do gets. The provider `shm` does not check keys: it would read memory whose key was taken back.
+    pub(crate) fn gets_natively(&self) -> bool {
+        self.entry.rails.iter().all(|(provider, _)| provider != "shm")
+    }
+}
+
+/// Whether the device has something to do now: `try_wait` of some providers does not look into their sockets.
+fn is_readable(descriptor: RawFd) -> bool {
+    // SAFETY: the descriptor belongs to an open device, which the caller has.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    let mut polled = [PollFd::new(&descriptor, PollFlags::IN)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut polled, Some(&now)).is_ok_and(|count| count > 0)
+}
+
+fn read_card(card: &Card) -> Result<CardEntry, ConnectError> {
+    if card.layout != Card::LAYOUT {
+        return Err(ConnectError::LayoutDiffers);
+    }
+    let bytes = card.entry(TransportId::OFI).ok_or(ConnectError::Unreachable)?;
+    let mut reader = Reader::new(bytes);
+    let entry = CardEntry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
+    let fits = reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST;
+    if fits { Ok(entry) } else { Err(ConnectError::LayoutDiffers) }
+}
+
+/// Every receiver accepts messages of this length, which internal messages need.
+const MESSAGE_BYTES_LEAST: u32 = 256;

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The BTL as a value: its parts, and how it is opened.
+
+use crate::card::CardEntry;
+use crate::classify::Class;
+use crate::connection::Connection;
+use crate::exposures::{DeviceKeys, RAILS_MAX};
+use crate::frame::HEADER_BYTES;
+use crate::rail::Rail;
+use crate::send_buffers::SendBuffers;
+use crate::transfers::Transfers;
+use core::fmt;
+use mend_base::{Duration, Instant, PeerIndex};
+use mend_ffi_ofi::{Code, Info};
+use mend_transport::{Card, Cause, Limits};
+use std::collections::{HashMap, VecDeque};
+
+/// The BTL over libfabric.
+pub struct Ofi {
+    // Dropped first: endpoints before the memory that they use.
+    pub(crate) rails: Vec<Rail>,
+    pub(crate) buffers: SendBuffers,
+    pub(crate) connections: Vec<Connection>,
+    /// By the tag of frames from the peer.
+    pub(crate) by_tag: HashMap<u64, u32>,
+    pub(crate) transfers: Transfers,
+    pub(crate) keys: DeviceKeys,
+    pub(crate) callbacks: VecDeque<Callback>,
+    /// Connections with something to post.
+    pub(crate) listed: Vec<u32>,
+    /// Connections that are severing.
+    pub(crate) severing: Vec<u32>,
+    /// Frames that wait for the end of a quarantine, or for their delivery after it.
+    pub(crate) held: usize,
+    /// Of the last call of progress.
+    pub(crate) now: Instant,
+    /// When probes are looked at next.
+    pub(crate) next_timer: Instant,
+    /// When a broken device may be opened again.
+    pub(crate) next_repair: Instant,
+    /// This process is about to leave: unacknowledged frames are asked for at once.
+    pub(crate) is_flushing: bool,
+    /// The connection that `check_peers` probes next.
+    pub(crate) checked: u32,
+    /// The rail whose completions are read first.
+    pub(crate) first_rail: usize,
+    pub(crate) entry: CardEntry,
+    pub(crate) reconnect: Duration,
+    pub(crate) statistics: Statistics,
+    report: Box<dyn FnMut(&Report) + Send>,
+}
+
+/// A callback that the next calls of progress make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Callback {
+    Sendable(u32),
+    Error(u32, Cause),
+    Severed(u32),
+}
+
+/// An error of the provider, for people.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// What it says about the peer. A local fault must be shown always, what fault tolerance absorbs only if somebody asks for it.
+    pub class: Class,
+    /// The provider.
+    pub provider: String,
+    /// The operation.
+    pub operation: &'static str,
+    /// The peer; `None`: the device itself, or the provider does not tell.
+    pub peer: Option<PeerIndex>,
+    /// The code.
+    pub code: Code,
+    /// The provider's own code; 0: none.
+    pub provider_code: i32,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "libfabric, provider {}: {} failed: {}", self.provider, self.operation, self.code)?;
+        if self.provider_code != 0 {
+            write!(out, ", its own code is {}", self.provider_code)?;
+        }
+        Ok(())
+    }
+}
+
+/// What has happened, counted.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Statistics {
+    /// Frames that were posted, those again included.
+    pub posted: u64,
+    /// How often unacknowledged frames were posted again.
+    pub rewinds: u64,
+    /// Frames that had come before.
+    pub duplicates: u64,
+    /// Frames for nobody: of peers that are severed, or of another life.
+    pub strays: u64,
+    /// Probes that were sent.
+    pub probes: u64,
+    /// How often the way to a peer was broken.
+    pub troubles: u64,
+    /// How often a device was opened again.
+    pub reopened: u64,
+    /// How often the endpoint of transfers was closed, to silence reads of a severed peer.
+    pub transfers_closed: u64,
+}
+
+/// Why the BTL was not opened.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A device was not opened.
+    #[error("provider {provider} over {interface}: {code}")]
+    Device {
+        /// The provider.
+        provider: String,
+        /// The interface.
+        interface: String,
+        /// Why.
+        code: Code,
+    },
+    /// The addresses of the rails do not fit into a business card.
+    #[error("the addresses of {0} rails do not fit into a business card; choose fewer (btl_ofi.rails)")]
+    TooManyRails(usize),
+}
+
+/// How the BTL is opened.
+pub struct Options {
+    /// A random number, another one in each life of a process.
+    pub instance: u64,
+    /// The longest payload of a message, in bytes.
+    pub message_bytes_max: u32,
+    /// How long a way to a peer may be broken before the node daemon is asked whether the two can be connected at all.
+    pub reconnect: Duration,
+    /// Where reports go.
+    pub report: Box<dyn FnMut(&Report) + Send>,
+}
+
+impl fmt::Debug for Ofi {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Ofi")
+            .field("rails", &self.rails)
+            .field("connections", &self.connections.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Room for the bytes that upper layers add to an eager payload.
+pub(crate) const HEADROOM_BYTES: u32 = 64;
+/// The longest payload of a control message, in bytes: a key to remote memory is the longest.
+pub(crate) const CONTROL_BYTES_MAX: u32 = 128;
+/// The longest get or put, in bytes.
+pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 20;
+
+impl Ofi {
+    /// Opens a device for each of `infos`: a rail each.
+    pub fn open(infos: Vec<Info>, options: Options) -> Result<Ofi, OpenError> {
+        let message_bytes_max = options.message_bytes_max + HEADROOM_BYTES;
+        let frame_bytes_max = HEADER_BYTES + Limits::HEADER_BYTES_MAX + message_bytes_max as usize;
+        let mut buffers = SendBuffers::new(frame_bytes_max);
+        let mut rails = Vec::new();
+        let mut names = Vec::new();
+        for info in infos.into_iter().take(RAILS_MAX) {
+            let (provider, interface) = (info.provider(), info.domain());
+            let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
+                buffers.set_device(rails.len(), rail.device())?;
+                let name = rail.name()?;
+                Ok((rail, name))
+            });
+            let (rail, name) =
+                opened.map_err(|code| OpenError::Device { provider: provider.clone(), interface, code })?;
+            rails.push(rail);
+            names.push((provider, name));
+        }
+        let entry = CardEntry { instance: options.instance, message_bytes_max, rails: names };
+        if entry.bytes() > Card::ENTRY_BYTES_MAX {
+            return Err(OpenError::TooManyRails(rails.len()));
+        }
+        Ok(Ofi {
+            rails,
+            buffers,
+            connections: Vec::new(),
+            by_tag: HashMap::new(),
+            transfers: Transfers::default(),
+            keys: DeviceKeys::default(),
+            callbacks: VecDeque::new(),
+            listed: Vec::new(),
+            severing: Vec::new(),
+            held: 0,
+            now: Instant::default(),
+            next_timer: Instant::default(),
+            next_repair: Instant::default(),
+            is_flushing: false,
+            checked: 0,
+            first_rail: 0,
+            entry,
+            reconnect: options.reconnect,
+            statistics: Statistics::default(),
+            report: options.report,
+        })
+    }
+
+    /// What has happened so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The provider and the interface of each rail.
+    pub fn rails(&self) -> impl Iterator<Item = (String, String)> + '_ {
+        self.rails.iter().map(|rail| (rail.device().info().provider(), rail.device().info().domain()))
+    }
+
+    /// Unfinished transfers, regions and exposures, and operations that the devices have: all zero after everything has ended.
+    pub fn held(&self) -> (usize, usize) {
+        (self.transfers.held(), self.rails.iter().map(|rail| rail.operations.len()).sum())
+    }
+
+    pub(crate) fn report(
+        &mut self,
+        class: Class,
+        rail: usize,
+        operation: &'static str,
+        connection: Option<u32>,
+        codes: (Code, i32),
+    ) {
+        let report = Report {
+            class,
+            provider: self.rails[rail].device().info().provider(),
+            operation,
+            peer: connection.map(|index| self.connections[index as usize].peer),
+            code: codes.0,
+            provider_code: codes.1,
+        };
+        (self.report)(&report);
+    }
+
+    /// The connection has something to post in the next call of progress.
+    pub(crate) fn list(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        if !connection.is_listed {
+            connection.is_listed = true;
+            self.listed.push(index);
+        }
+    }
+}

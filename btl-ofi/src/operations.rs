@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The outstanding operations of a rail: what each token means.
+
+use crate::receive_buffers;
+use crate::send_buffers::BufferKey;
+use mend_base::Key;
+
+/// What an operation is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operation {
+    /// A frame of a connection, sent in this epoch of it.
+    Frame {
+        /// The index of the connection.
+        connection: u32,
+        /// The epoch in which it was posted.
+        epoch: u32,
+        /// Its buffer.
+        buffer: BufferKey,
+    },
+    /// A transfer from or to a peer's memory.
+    Transfer {
+        /// The transfer.
+        key: Key,
+    },
+}
+
+/// Tokens below [`receive_buffers::COUNT`] are those of receive buffers; this table has the others.
+#[derive(Debug)]
+pub struct Operations {
+    entries: Vec<Option<Operation>>,
+    free: Vec<u32>,
+}
+
+/// How many tokens a rail has.
+pub const TOKENS: u32 = 2048;
+
+impl Operations {
+    /// No operations.
+    pub fn new() -> Self {
+        let count = (TOKENS - receive_buffers::COUNT) as usize;
+        Operations { entries: vec![None; count], free: (0..count as u32).rev().collect() }
+    }
+
+    // Hot: per message.
+    /// A token for an operation; `None`: too many are outstanding.
+    pub fn begin(&mut self, operation: Operation) -> Option<u32> {
+        let index = self.free.pop()?;
+        self.entries[index as usize] = Some(operation);
+        Some(index + receive_buffers::COUNT)
+    }
+
+    // Hot: per message.
+    /// The operation of a token has ended. `None`: there was none, so the provider reports what was not begun, or reports twice.
+    pub fn end(&mut self, token: u32) -> Option<Operation> {
+        let index = token.checked_sub(receive_buffers::COUNT)?;
+        let operation = self.entries.get_mut(index as usize)?.take()?;
+        self.free.push(index);
+        Some(operation)
+    }
+
+    /// Takes every operation that `which` chooses, with its token free again: the device has forgotten them.
+    pub fn end_all(&mut self, which: impl Fn(&Operation) -> bool) -> Vec<Operation> {
+        let chosen = |entry: &Option<Operation>| entry.as_ref().is_some_and(&which);
+        let indices: Vec<u32> =
+            (0..).zip(&self.entries).filter(|(_, entry)| chosen(entry)).map(|(index, _)| index).collect();
+        indices.into_iter().filter_map(|index| self.end(index + receive_buffers::COUNT)).collect()
+    }
+
+    /// How many are outstanding.
+    pub fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Operation, Operations, TOKENS};
+    use crate::receive_buffers;
+    use mend_base::Key;
+
+    #[test]
+    fn a_token_ends_once() {
+        let mut operations = Operations::new();
+        let transfer = Operation::Transfer { key: Key { index: 1, generation: 1 } };
+        let token = operations.begin(transfer).unwrap();
+        assert!((receive_buffers::COUNT..TOKENS).contains(&token));
+        assert_eq!(operations.end(token), Some(transfer));
+        assert_eq!(operations.end(token), None, "twice");
+        assert_eq!(operations.end(0), None, "a receive buffer's");
+        assert_eq!(operations.end(u32::MAX), None);
+    }
+
+    #[test]
+    fn the_number_of_operations_is_bounded() {
+        let mut operations = Operations::new();
+        let transfer = Operation::Transfer { key: Key { index: 1, generation: 1 } };
+        let begun = std::iter::from_fn(|| operations.begin(transfer)).count();
+        assert_eq!(begun as u32, TOKENS - receive_buffers::COUNT);
+        assert_eq!(operations.end_all(|_| true).len(), begun);
+        assert_eq!(operations.len(), 0);
+    }
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What goes out: frames, probes, answers, transfers.
+
+use crate::classify::{Class, classify};
+use crate::connection::{Acknowledge, Path, State};
+use crate::exposures::device_key;
+use crate::frame::{FLAG_GAP, FrameHeader, HEADER_BYTES, Kind, Lane};
+use crate::lane::Frame;
+use crate::ofi::Ofi;
+use crate::operations::Operation;
+use crate::send_buffers::BufferKey;
+use crate::transfers::{Job, MESSAGE_BYTES, PIECE_BYTES, PieceHeader};
+use mend_base::Key;
+use mend_ffi_ofi::bindings::FI_MR_LOCAL;
+use mend_ffi_ofi::{Access, Code, Registration, Target};
+use mend_transport::{PayloadWriter, SendError};
+
+/// What a new frame carries.
+pub(crate) struct Outline<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) id: u8,
+    pub(crate) header: &'a [u8],
+    pub(crate) payload_bytes: usize,
+}
+
+/// Where the acknowledgements stand in a frame.
+const ACKNOWLEDGED_AT: core::ops::Range<usize> = 12..20;
+
+impl Ofi {
+    // Hot: per message.
+    /// Adds a frame to a lane that has room. `Err`: there is no memory for it.
+    pub(crate) fn add_frame(
+        &mut self,
+        index: u32,
+        lane: Lane,
+        outline: &Outline<'_>,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Result<(), Code> {
+        let connection = &mut self.connections[index as usize];
+        let start = HEADER_BYTES + outline.header.len();
+        let bytes = start + outline.payload_bytes;
+        let buffer = self.buffers.take(bytes)?;
+        let out = self.buffers.bytes_mut(buffer, bytes);
+        let header = FrameHeader {
+            tag: connection.tag_to,
+            sequence: connection.outgoing[lane as usize].next_sequence(),
+            acknowledged: connection.acknowledged(),
+            kind: outline.kind,
+            id: outline.id,
+            header_bytes: outline.header.len() as u8,
+            flags: 0,
+            payload_bytes: outline.payload_bytes as u32,
+            probe: 0,
+        };
+        header.write(out);
+        out[HEADER_BYTES..start].copy_from_slice(outline.header);
+        fill(PayloadWriter::from(&mut out[start..]));
+        connection.outgoing[lane as usize].push(Frame { buffer, bytes: bytes as u32 });
+        Ok(())
+    }
+
+    // Hot: per message.
+    /// Posts the frames of a connection that its windows allow: control first.
+    pub(crate) fn post_frames(&mut self, index: u32) {
+        for lane in [Lane::Control, Lane::Data] {
+            while let Some(frame) = self.next_frame(index, lane) {
+                if let Err(code) = self.post_frame(index, frame) {
+                    self.on_post_error(index, code);
+                    return;
+                }
+                self.connections[index as usize].outgoing[lane as usize].on_posted();
+            }
+        }
+    }
+
+    // Hot: per message.
+    fn next_frame(&self, index: u32, lane: Lane) -> Option<Frame> {
+        let connection = &self.connections[index as usize];
+        if connection.may_post() { connection.outgoing[lane as usize].next_to_post() } else { None }
+    }
+
+    // Hot: per message.
+    fn post_frame(&mut self, index: u32, frame: Frame) -> Result<(), Code> {
+        let connection = &mut self.connections[index as usize];
+        let rail = connection.rail;
+        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else {
+            return Err(Code::AGAIN);
+        };
+        // A frame that the device still reads, since it was posted before a break, keeps its acknowledgements: they are late, not wrong.
+        if self.buffers.is_idle(frame.buffer) {
+            let acknowledged = connection.acknowledged();
+            let out = &mut self.buffers.bytes_mut(frame.buffer, HEADER_BYTES)[ACKNOWLEDGED_AT];
+            out[..4].copy_from_slice(&acknowledged[0].to_le_bytes());
+            out[4..].copy_from_slice(&acknowledged[1].to_le_bytes());
+        }
+        let operation = Operation::Frame { connection: index, epoch: connection.epoch, buffer: frame.buffer };
+        let what = (frame.buffer, frame.bytes as usize);
+        self.rails[rail].send(&mut self.buffers, rail, what, address, operation)?;
+        let acknowledged = connection.acknowledged();
+        connection.on_told(acknowledged);
+        self.statistics.posted += 1;
+        Ok(())
+    }
+
+    fn on_post_error(&mut self, index: u32, code: Code) {
+        self.list(index);
+        self.on_error_of(index, "send", (code, 0));
+    }
+
+    /// Posts what waits on all listed connections.
+    pub(crate) fn post_listed(&mut self) {
+        if self.listed.is_empty() {
+            return;
+        }
+        let mut listed = core::mem::take(&mut self.listed);
+        for &index in &listed {
+            self.connections[index as usize].is_listed = false;
+        }
+        for index in listed.drain(..) {
+            self.run_jobs(index);
+            self.post_frames(index);
+            self.post_answer(index);
+        }
+        // Those that could not post everything have listed themselves again. Keeps the memory of the longer list.
+        if self.listed.is_empty() {
+            self.listed = listed;
+        }
+    }
+
+    /// Answers a probe, or tells what has arrived, unless a frame has told it.
+    fn post_answer(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let (answer, told) = (connection.answer, connection.acknowledge);
+        if answer.is_none() && told == Acknowledge::Nothing {
+            return;
+        }
+        if !matches!(connection.state, State::Connecting | State::Connected | State::Quarantined { .. }) {
+            return;
+        }
+        let rail = connection.rail;
+        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else { return };
+        let acknowledged = connection.acknowledged();
+        let header = FrameHeader {
+            tag: connection.tag_to,
+            sequence: 0,
+            acknowledged,
+            kind: Kind::Answer,
+            id: 0,
+            header_bytes: 0,
+            flags: if told == Acknowledge::Gap { FLAG_GAP } else { 0 },
+            payload_bytes: 0,
+            probe: answer.unwrap_or(0),
+        };
+        let mut frame = [0; HEADER_BYTES];
+        header.write(&mut frame);
+        match self.rails[rail].inject(&frame, address) {
+            Ok(()) => {
+                connection.answer = None;
+                connection.on_told(acknowledged);
+            }
+            Err(code) => self.on_post_error(index, code),
+        }
+    }
+
+    /// Sends a probe: with it the peer learns at which address this process is.
+    pub(crate) fn send_probe(&mut self, index: u32) {
+        let now = self.now;
+        self.choose_rail(index);
+        self.renew_path(index);
+        let connection = &mut self.connections[index as usize];
+        connection.probe.number = connection.probe.number.wrapping_add(1).max(1);
+        connection.probe.posted_to = [0, 1].map(|lane: usize| connection.outgoing[lane].posted_to());
+        connection.on_probed(now);
+        let rail = connection.rail;
+        let (tag, number, epoch) = (connection.tag_to, connection.probe.number, connection.epoch);
+        let acknowledged = connection.acknowledged();
+        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else { return };
+        let name = &self.entry.rails[rail].1;
+        let header = FrameHeader {
+            tag,
+            sequence: 0,
+            acknowledged,
+            kind: Kind::Probe,
+            id: 0,
+            header_bytes: 0,
+            flags: 0,
+            payload_bytes: name.len() as u32,
+            probe: number,
+        };
+        let bytes = HEADER_BYTES + name.len();
+        let Ok(buffer) = self.buffers.take(bytes) else { return };
+        let out = self.buffers.bytes_mut(buffer, bytes);
+        header.write(out);
+        out[HEADER_BYTES..].copy_from_slice(name);
+        let operation = Operation::Frame { connection: index, epoch, buffer };
+        let posted = self.rails[rail].send(&mut self.buffers, rail, (buffer, bytes), address, operation);
+        self.buffers.release(buffer);
+        self.statistics.probes += 1;
+        if let Err(code) = posted {
+            self.on_error_of(index, "send", (code, 0));
+        }
+    }
+
+    /// While the way is broken, each probe takes the next rail.
+    fn choose_rail(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let is_lost = connection.trouble.is_some() || connection.state == State::Connecting;
+        if !is_lost || connection.probe.unanswered_since.is_none() {
+            return;
+        }
+        let count = connection.paths.len();
+        let next = (1..=count).map(|step| (connection.rail + step) % count);
+        if let Some(rail) = next.into_iter().find(|&rail| connection.paths[rail].is_some()) {
+            connection.rail = rail;
+        }
+    }
+
+    /// While the way is broken, the address of the peer is removed and added again from time to time, because a provider may go on with a
+    /// connection that is dead without noticing. The two ends do that in different probes, since one may refuse what crosses its own attempt.
+    fn renew_path(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
+        let Some(trouble) = &mut connection.trouble else { return };
+        trouble.probes += 1;
+        if trouble.probes % 4 != turn % 4 {
+            return;
+        }
+        let rail = connection.rail;
+        let Some(path) = connection.paths[rail].take() else { return };
+        self.rails[rail].remove(path.address);
+        let address = self.rails[rail].insert(&path.name);
+        // Without an address the peer is not reached on this rail any more; it may say its address again.
+        self.connections[index as usize].paths[rail] = address.ok().map(|address| Path { address, ..path });
+    }
+
+    /// Adds frames for transfers that are emulated, as long as the lanes have room.
+    pub(crate) fn run_jobs(&mut self, index: u32) {
+        while self.connections[index as usize].may_send() {
+            let done = match self.transfers.job(index) {
+                None => return,
+                Some(Job::Message(message)) => {
+                    let bytes = message.bytes();
+                    self.add_job_frame(index, Lane::Control, Kind::Remote, &[], MESSAGE_BYTES, |mut out| {
+                        out.put(&bytes)
+                    })
+                    .is_some()
+                    .then_some(true)
+                }
+                Some(Job::Pieces { .. }) => self.add_piece(index),
+            };
+            match done {
+                Some(true) => self.transfers.end_job(index),
+                Some(false) => {}
+                None => {
+                    self.list(index);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adds the next piece of the first job. Returns whether it was the last one; `None`: there is no room.
+    fn add_piece(&mut self, index: u32) -> Option<bool> {
+        let piece_bytes = self.connections[index as usize].limits.message_bytes_max as usize;
+        let Some(Job::Pieces { transfer, exposure, offset, memory, sent, put }) = self.transfers.job(index)
+        else {
+            return None;
+        };
+        let (from, source) = (*sent, memory.share());
+        let bytes = piece_bytes.min(source.len() - from);
+        let last = from + bytes == source.len();
+        let header = PieceHeader {
+            transfer: *transfer,
+            exposure: *exposure,
+            offset: *offset + from as u64,
+            put: *put,
+            last,
+        };
+        let header: [u8; PIECE_BYTES] = header.bytes();
+        self.add_job_frame(index, Lane::Data, Kind::Piece, &header, bytes, |mut out| {
+            out.put_user(&source, from, bytes);
+        })?;
+        if let Some(Job::Pieces { sent, .. }) = self.transfers.job(index) {
+            *sent += bytes;
+        }
+        Some(last)
+    }
+
+    fn add_job_frame(
+        &mut self,
+        index: u32,
+        lane: Lane,
+        kind: Kind,
+        header: &[u8],
+        payload_bytes: usize,
+        fill: impl FnOnce(PayloadWriter<'_>),
+    ) -> Option<()> {
+        if !self.connections[index as usize].outgoing[lane as usize].has_room() {
+            return None;
+        }
+        self.add_frame(index, lane, &Outline { kind, id: 0, header, payload_bytes }, fill).ok()
+    }
+
+    /// Posts transfers to the devices, in their order, as long as these take them.
+    pub(crate) fn post_transfers(&mut self) {
+        for _ in 0..self.transfers.to_post.len() {
+            let Some(key) = self.transfers.to_post.pop_front() else { return };
+            let Some(transfer) = self.transfers.entries.get(key) else { continue };
+            let index = transfer.connection;
+            if !self.connections[index as usize].may_post() {
+                self.transfers.to_post.push_back(key);
+                continue;
+            }
+            if let Err(code) = self.post_transfer(key) {
+                self.on_transfer_failed(key, "read", (code, 0));
+            }
+        }
+    }
+
+    fn post_transfer(&mut self, key: Key) -> Result<(), Code> {
+        let Some(transfer) = self.transfers.entries.get_mut(key) else { return Ok(()) };
+        let connection = &self.connections[transfer.connection as usize];
+        let rail = transfer_rail(&connection.paths, key, transfer.failures, connection.rail);
+        let Some(path) = &connection.paths[rail] else { return Err(Code::AGAIN) };
+        let (device_key, address) = device_key(&transfer.remote, rail);
+        let from = Target { peer: path.address, address: address + transfer.remote_offset, key: device_key };
+        let (start, bytes) = (transfer.local.start(), transfer.local.len());
+        let device = self.rails[rail].device();
+        if device.info().registration_mode() & FI_MR_LOCAL != 0 && transfer.registration.is_none() {
+            let access = Access { source: false, target: true, remote_read: false, remote_write: false };
+            // SAFETY: whoever registered the memory promised that it is writable until it is unregistered, and that nobody else accesses
+            // it while the transfer is unfinished; the transfer owns the registration.
+            transfer.registration = Some(unsafe { Registration::new(device, start, bytes, access, 0) }?);
+        }
+        let descriptor =
+            transfer.registration.as_ref().map_or(core::ptr::null_mut(), Registration::descriptor);
+        // SAFETY: as above. The transfer ends only after its completion, or after the rail has closed the endpoint of transfers.
+        unsafe { self.rails[rail].read(start, bytes, descriptor, from, Operation::Transfer { key }) }?;
+        transfer.posted = Some(rail);
+        Ok(())
+    }
+
+    /// A device did not do a transfer.
+    pub(crate) fn on_transfer_failed(&mut self, key: Key, operation: &'static str, codes: (Code, i32)) {
+        let Some(transfer) = self.transfers.entries.get_mut(key) else { return };
+        let index = transfer.connection;
+        let rail = transfer.posted.take().unwrap_or(self.connections[index as usize].rail);
+        transfer.registration = None;
+        let class = classify(codes.0);
+        match class {
+            Class::Again => self.transfers.to_post.push_back(key),
+            Class::LocalFault => {
+                self.report(class, rail, operation, Some(index), codes);
+                self.end_transfer(key, Err(SendError::LocalFault));
+            }
+            Class::Hint | Class::Consequence | Class::Device => {
+                transfer.failures += 1;
+                let is_over = transfer.failures > TRIES;
+                if is_over {
+                    self.report(class, rail, operation, Some(index), codes);
+                    self.end_transfer(key, Err(SendError::NoAccess));
+                } else {
+                    self.transfers.to_post.push_back(key);
+                    self.on_error_of(index, operation, codes);
+                }
+            }
+        }
+    }
+
+    /// A transfer has ended; another one may begin on its connection.
+    pub(crate) fn end_transfer(&mut self, key: Key, result: Result<(), SendError>) {
+        if let Some(index) = self.transfers.end(key, result) {
+            self.offer_room(index);
+        }
+    }
+
+    /// Adds the newest values of mailboxes whose earlier value has arrived.
+    pub(crate) fn add_mailboxes(&mut self, index: u32) {
+        let connection = &mut self.connections[index as usize];
+        let first = connection.outgoing[Lane::Control as usize].first();
+        for at in 0..connection.mailboxes.len() {
+            let connection = &mut self.connections[index as usize];
+            let may_add = connection.may_send() && connection.outgoing[Lane::Control as usize].has_room();
+            let mailbox = &mut connection.mailboxes[at];
+            if mailbox.sent.is_some_and(|sent| first.wrapping_sub(sent) as i32 > 0) {
+                mailbox.sent = None;
+            }
+            if mailbox.sent.is_some() || !may_add {
+                continue;
+            }
+            let Some((header, payload)) = mailbox.pending.take() else { continue };
+            let id = mailbox.id;
+            let outline = Outline { kind: Kind::Mailbox, id, header: &header, payload_bytes: payload.len() };
+            let sequence = connection.outgoing[Lane::Control as usize].next_sequence();
+            let added = self.add_frame(index, Lane::Control, &outline, |mut out| out.put(&payload));
+            let mailbox = &mut self.connections[index as usize].mailboxes[at];
+            match added {
+                Ok(()) => mailbox.sent = Some(sequence),
+                Err(_) => mailbox.pending = Some((header, payload)),
+            }
+        }
+    }
+
+    /// The buffer of a frame that was acknowledged, or dropped.
+    pub(crate) fn release(&mut self, buffer: BufferKey) {
+        self.buffers.release(buffer);
+    }
+}
+
+/// How often a device may fail to do one transfer while messages to the peer arrive.
+const TRIES: u32 = 8;
+
+/// The rail of a transfer: they take turns over the rails on which the peer is; one that failed takes the next.
+fn transfer_rail(
+    paths: &[Option<crate::connection::Path>],
+    key: Key,
+    failures: u32,
+    fallback: usize,
+) -> usize {
+    let count = paths.iter().flatten().count();
+    if count <= 1 {
+        return fallback;
+    }
+    let turn = (key.index.wrapping_add(failures)) as usize % count;
+    paths.iter().enumerate().filter(|(_, path)| path.is_some()).nth(turn).map_or(fallback, |(rail, _)| rail)
+}

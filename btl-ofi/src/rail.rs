@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A rail: one device with its endpoints, buffers and outstanding operations.
+//!
+//! It has two endpoints. Messages and accesses of peers go through the first, whose address peers know. Transfers that this process begins go
+//! through the second, which nobody needs to know: it can be closed and opened again, which is the one way to make sure that no outstanding
+//! read writes a buffer any more (I7). Reads of other peers that were outstanding are begun again.
+
+use crate::operations::{Operation, Operations, TOKENS};
+use crate::receive_buffers::ReceiveBuffers;
+use crate::send_buffers::{BufferKey, SendBuffers};
+use core::ffi::c_void;
+use mend_ffi_ofi::{
+    Address, Code, Completion, Device, Endpoint, ErrorCompletion, Info, Options, ReadError, Target,
+};
+
+/// A rail.
+#[derive(Debug)]
+pub struct Rail {
+    // The order of the fields is the order in which they are dropped: endpoints before the memory that they use.
+    endpoint: Endpoint,
+    transfers: Option<Endpoint>,
+    receive: ReceiveBuffers,
+    pub(crate) operations: Operations,
+    device: Device,
+    frame_bytes_max: usize,
+    inject_bytes_max: usize,
+    /// Completions that were read and not handled yet, the next one last.
+    completions: Vec<Completion>,
+    /// An error completion that was read and not handled yet.
+    failure: Option<ErrorCompletion>,
+    /// Receive buffers that failed and were not given back.
+    lost: u32,
+    /// The device is broken, and is to be opened again.
+    pub(crate) broken: Option<Code>,
+}
+
+/// How many completions are read at once.
+const BATCH: usize = 16;
+
+impl Rail {
+    /// Opens the device that `info` describes, for frames of at most `frame_bytes_max` bytes.
+    pub fn open(info: Info, frame_bytes_max: usize) -> Result<Rail, Code> {
+        let device = open_device(info)?;
+        let endpoint = Endpoint::open(&device, frame_bytes_max)?;
+        let mut receive = ReceiveBuffers::new(&device, frame_bytes_max)?;
+        receive.post(&endpoint)?;
+        let inject_bytes_max = device.info().inject_bytes_max();
+        Ok(Rail {
+            endpoint,
+            transfers: None,
+            receive,
+            operations: Operations::new(),
+            device,
+            frame_bytes_max,
+            inject_bytes_max,
+            completions: Vec::with_capacity(BATCH),
+            failure: None,
+            lost: 0,
+            broken: None,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// The address at which peers reach this rail.
+    pub fn name(&self) -> Result<Vec<u8>, Code> {
+        self.endpoint.name()
+    }
+
+    /// Adds a peer's address.
+    pub fn insert(&self, name: &[u8]) -> Result<Address, Code> {
+        self.endpoint.insert(name)
+    }
+
+    /// Removes a peer's address.
+    pub fn remove(&self, address: Address) {
+        // An error means that the provider keeps the entry: some bytes, until the device closes.
+        let _ = self.endpoint.remove(address);
+    }
+
+    /// Posts receive buffers that were given back.
+    pub fn post_receives(&mut self) {
+        if self.receive.has_returned()
+            && let Err(code) = self.receive.post(&self.endpoint)
+        {
+            self.on_call_error(code);
+        }
+    }
+
+    fn on_call_error(&mut self, code: Code) {
+        use crate::classify::{Class, classify};
+        if classify(code) == Class::Device {
+            self.broken = Some(code);
+        }
+    }
+
+    // Hot: per message.
+    /// Posts a frame. Frames that the device copies at once have no operation.
+    pub fn send(
+        &mut self,
+        buffers: &mut SendBuffers,
+        rail: usize,
+        frame: (BufferKey, usize),
+        to: Address,
+        operation: Operation,
+    ) -> Result<(), Code> {
+        let (buffer, bytes) = frame;
+        if bytes <= self.inject_bytes_max {
+            return self.endpoint.inject(buffers.bytes(buffer, bytes), to);
+        }
+        let token = self.operations.begin(operation).ok_or(Code::AGAIN)?;
+        let start = buffers.bytes(buffer, bytes).as_ptr();
+        let descriptor = buffers.descriptor(buffer, rail);
+        // SAFETY: the buffer is held until its operation has ended (below), and the send buffers outlive the rails (the order of the fields
+        // of `Ofi`). Nobody writes it while it is not idle. The token is of no other operation.
+        let answer = unsafe { self.endpoint.send(start, bytes, descriptor, to, token) };
+        match answer {
+            Ok(()) => buffers.hold(buffer),
+            Err(_) => _ = self.operations.end(token),
+        }
+        answer
+    }
+
+    /// Sends a few bytes without a buffer, such as an answer.
+    pub fn inject(&self, frame: &[u8], to: Address) -> Result<(), Code> {
+        self.endpoint.inject(frame, to)
+    }
+
+    /// Begins to read a peer's memory into `bytes` bytes at `start`.
+    ///
+    /// # Safety
+    /// The range stays writable, and nobody else accesses it, until the operation has ended or the transfers were closed
+    /// ([`close_transfers`](Rail::close_transfers)).
+    pub unsafe fn read(
+        &mut self,
+        start: *mut u8,
+        bytes: usize,
+        descriptor: *mut c_void,
+        from: Target,
+        operation: Operation,
+    ) -> Result<(), Code> {
+        if self.transfers.is_none() {
+            self.transfers = Some(Endpoint::open(&self.device, self.frame_bytes_max)?);
+        }
+        let endpoint = self.transfers.as_ref().ok_or(Code::AGAIN)?;
+        let token = self.operations.begin(operation).ok_or(Code::AGAIN)?;
+        // SAFETY: the caller vouches for the range; the token is of no other operation.
+        let answer = unsafe { endpoint.read(start, bytes, descriptor, from, token) };
+        if answer.is_err() {
+            self.operations.end(token);
+        }
+        answer
+    }
+
+    /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
+    /// outstanding, which have no completion any more.
+    pub fn close_transfers(&mut self) -> Vec<Operation> {
+        self.transfers = None;
+        self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
+    }
+
+    /// The next completion; reads a batch if none is left. An error completion is [`Event::Failed`].
+    pub fn next_event(&mut self) -> Option<Event> {
+        if let Some(failure) = self.failure.take() {
+            return Some(Event::Failed(failure));
+        }
+        if let Some(completion) = self.completions.pop() {
+            return Some(Event::Completed(completion));
+        }
+        self.fill().or_else(|| self.completions.pop().map(Event::Completed))
+    }
+
+    /// Reads a batch of completions, if none is left, without handling it.
+    pub fn look(&mut self) {
+        // An error completion that comes first is handled with the next budget.
+        if let Some(Event::Failed(failure)) = self.fill() {
+            self.failure = Some(failure);
+        }
+    }
+
+    /// Reads a batch of completions, if none is left. Returns an error completion that was read instead.
+    fn fill(&mut self) -> Option<Event> {
+        if !self.completions.is_empty() || self.failure.is_some() || self.broken.is_some() {
+            return None;
+        }
+        let mut batch = [Completion::EMPTY; BATCH];
+        match self.device.read(&mut batch) {
+            Ok(count) => {
+                self.completions.extend(batch[..count].iter().rev());
+                None
+            }
+            Err(ReadError::Failed) => self.read_failure(),
+            Err(ReadError::Broken(code)) => {
+                self.on_queue_error(code);
+                None
+            }
+        }
+    }
+
+    fn read_failure(&mut self) -> Option<Event> {
+        match self.device.read_error() {
+            Ok(failure) => failure.map(Event::Failed),
+            Err(code) => {
+                self.on_queue_error(code);
+                None
+            }
+        }
+    }
+
+    /// A call of the completion queue failed. A lack of memory may pass; with any other error no completion comes any more.
+    fn on_queue_error(&mut self, code: Code) {
+        use crate::classify::{Class, classify};
+        if classify(code) != Class::Again {
+            self.broken = Some(code);
+        }
+    }
+
+    /// The completions that were read and not handled.
+    pub fn unhandled(&self) -> &[Completion] {
+        &self.completions
+    }
+
+    // Hot: per message.
+    /// The frame that a completion of a receive buffer reported.
+    pub fn frame(&self, completion: &Completion) -> Option<&[u8]> {
+        let token = completion.token?;
+        if completion.is_message() {
+            self.receive.frame(token, completion.address, completion.bytes)
+        } else {
+            None
+        }
+    }
+
+    /// A receive buffer failed and was not given back: the provider may still have it. Without buffers nothing arrives any more.
+    pub fn on_lost(&mut self, code: Code) {
+        self.lost += 1;
+        if self.lost >= crate::receive_buffers::COUNT {
+            self.broken = Some(code);
+        }
+    }
+
+    /// The longest frame.
+    pub fn frame_bytes_max(&self) -> usize {
+        self.frame_bytes_max
+    }
+
+    /// A receive buffer was given back, perhaps with an error.
+    pub fn on_returned(&mut self, token: u32) {
+        self.receive.on_returned(token);
+    }
+}
+
+/// What the completion queue reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// An operation succeeded.
+    Completed(Completion),
+    /// An operation failed.
+    Failed(ErrorCompletion),
+}
+
+/// Opens a device, with a descriptor to sleep on where the provider has one.
+fn open_device(info: Info) -> Result<Device, Code> {
+    let again = info.try_clone();
+    let with = |wait_descriptor| Options { tokens: TOKENS, wait_descriptor };
+    // The descriptor of this provider, of 1.17 only, stays readable for ever after the first connection of a peer.
+    if info.provider() == "net" {
+        return Device::open(info, with(false));
+    }
+    match Device::open(info, with(true)) {
+        Ok(device) => Ok(device),
+        // `sockets` and `shm` have none.
+        Err(error) => Device::open(again.ok_or(error)?, with(false)),
+    }
+}

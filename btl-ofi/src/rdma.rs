@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Remote memory access.
+
+use crate::connection::State;
+use crate::exposures::{RAILS_MAX, read_key, write_key};
+use crate::ofi::{Ofi, TRANSFER_BYTES_MAX};
+use crate::transfers::{Wanted, What};
+use mend_transport::{
+    Atomic, Cookie, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Span,
+    UserMemory,
+};
+
+impl Rdma for Ofi {
+    fn register(&mut self, _with: u32, memory: &UserMemory) -> Result<Region, RegisterError> {
+        self.transfers.regions.register(memory)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        let result =
+            if self.transfers.regions.unregister(region) { Ok(()) } else { Err(SendError::LocalFault) };
+        self.transfers.ended.push_back((done, result));
+    }
+
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        let exposure = self.transfers.regions.expose(to, local, access)?;
+        let mut keys = [(0, 0); RAILS_MAX];
+        if access.read && self.gets_natively() {
+            let memory = self.transfers.regions.local(local).ok_or(RegisterError::NoSuchRegion)?;
+            match self.keys.add(&self.rails, exposure, to, &memory) {
+                Ok(of_devices) => keys = of_devices,
+                Err(error) => {
+                    self.transfers.regions.unexpose(exposure);
+                    return Err(error);
+                }
+            }
+        }
+        Ok((exposure, write_key(local.bytes, exposure, access, keys)))
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.keys.remove(exposure);
+        let result =
+            if self.transfers.regions.unexpose(exposure) { Ok(()) } else { Err(SendError::LocalFault) };
+        self.transfers.ended.push_back((done, result));
+    }
+
+    fn import(&mut self, _from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
+        read_key(key)
+    }
+
+    fn put(
+        &mut self,
+        to: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        self.begin(Wanted { connection: to, what: What::Put, local, remote, remote_offset, done }, None)
+    }
+
+    fn get(
+        &mut self,
+        from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let what = if self.gets_natively() { What::DeviceGet } else { What::Get };
+        self.begin(Wanted { connection: from, what, local, remote, remote_offset, done }, None)
+    }
+
+    fn atomic(
+        &mut self,
+        to: u32,
+        operation: Atomic,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        if local.bytes != 8 || !remote_offset.is_multiple_of(8) {
+            return Err(SendError::LocalFault);
+        }
+        let wanted = Wanted { connection: to, what: What::Atomic, local, remote, remote_offset, done };
+        self.begin(wanted, Some(operation))
+    }
+
+    fn flush(&mut self, to: u32, done: Cookie) -> Result<(), SendError> {
+        self.check_open(to)?;
+        let begun = self.transfers.flush(to, done);
+        self.note_busy(to, begun)
+    }
+}
+
+impl Ofi {
+    fn begin(&mut self, wanted: Wanted, atomic: Option<Atomic>) -> Result<(), SendError> {
+        let to = wanted.connection;
+        self.check_open(to)?;
+        if wanted.local.bytes > TRANSFER_BYTES_MAX {
+            return Err(SendError::LocalFault);
+        }
+        if wanted.local.bytes == 0 {
+            return self.begin_empty(wanted);
+        }
+        let begun = self.transfers.begin(wanted, atomic);
+        self.note_busy(to, begun)?;
+        match wanted.what {
+            What::DeviceGet => self.post_transfers(),
+            _ => {
+                self.run_jobs(to);
+                self.post_frames(to);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing moves, but the ranges and rights are checked as always.
+    fn begin_empty(&mut self, wanted: Wanted) -> Result<(), SendError> {
+        self.transfers.check(wanted)?;
+        self.transfers.ended.push_back((wanted.done, Ok(())));
+        Ok(())
+    }
+
+    fn check_open(&mut self, to: u32) -> Result<(), SendError> {
+        let connection = &mut self.connections[to as usize];
+        match connection.state {
+            State::Connected => Ok(()),
+            State::Severing { .. } | State::Severed => Err(SendError::Severed),
+            State::Connecting | State::Quarantined { .. } | State::Garbage => {
+                connection.refused = true;
+                Err(SendError::Busy)
+            }
+        }
+    }
+
+    fn note_busy(&mut self, to: u32, begun: Result<(), SendError>) -> Result<(), SendError> {
+        if begun == Err(SendError::Busy) {
+            self.connections[to as usize].refused = true;
+        }
+        begun
+    }
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Errors, ways that are broken, probes that are due, and devices that are broken.
+
+use crate::classify::{Class, classify};
+use crate::connection::{SILENCE, State};
+use crate::ofi::{Callback, Ofi};
+use crate::operations::Operation;
+use crate::rail::Rail;
+use mend_base::Duration;
+use mend_ffi_ofi::{Code, ErrorCompletion};
+use mend_transport::Cause;
+
+/// How often timers are looked at.
+const TIMER_PERIOD: Duration = Duration::from_millis(1);
+
+/// How many peers one call of `check_peers` probes.
+const CHECKED_AT_ONCE: u32 = 8;
+
+/// A peer that was heard of within this time is not probed by `check_peers`.
+const HEARD_LATELY: Duration = Duration::from_millis(20);
+
+impl Ofi {
+    /// An operation to the peer of a connection failed.
+    pub(crate) fn on_error_of(&mut self, index: u32, operation: &'static str, codes: (Code, i32)) {
+        let class = classify(codes.0);
+        let rail = self.connections[index as usize].rail;
+        match class {
+            Class::Again => {}
+            Class::Hint | Class::Consequence => {
+                self.report(class, rail, operation, Some(index), codes);
+                self.suspect(index, Cause::LinkDown);
+            }
+            Class::LocalFault => {
+                let is_new = self.connections[index as usize].trouble.is_none();
+                if is_new {
+                    self.report(class, rail, operation, Some(index), codes);
+                }
+                // The peer is not to blame. The frame is tried again as after a break.
+                self.begin_trouble(index);
+            }
+            Class::Device => {
+                self.report(class, rail, operation, Some(index), codes);
+                self.rails[rail].broken.get_or_insert(codes.0);
+                self.begin_trouble(index);
+            }
+        }
+    }
+
+    /// A frame that the device had copied was lost: which one, the provider does not tell. All peers that have not acknowledged everything
+    /// are asked.
+    pub(crate) fn on_anonymous_error(&mut self, rail: usize, codes: (Code, i32)) {
+        self.report(classify(codes.0), rail, "send", None, codes);
+        for connection in &mut self.connections {
+            if connection.rail == rail && connection.is_open() && connection.has_unacknowledged() {
+                connection.probe.due = self.now;
+            }
+        }
+        self.next_timer = self.now;
+    }
+
+    /// A receive buffer failed. If the provider has given it back, it is posted again; else it is lost, and a rail without buffers is broken.
+    pub(crate) fn on_receive_failed(&mut self, rail: usize, token: u32, failure: ErrorCompletion) {
+        const FI_MULTI_RECV: u64 = mend_ffi_ofi::bindings::FI_MULTI_RECV as u64;
+        let codes = (failure.code, failure.provider_code);
+        if failure.flags & FI_MULTI_RECV != 0 {
+            self.rails[rail].on_returned(token);
+        } else if failure.code != Code::TRUNCATED {
+            self.report(classify(failure.code), rail, "receive", None, codes);
+            self.rails[rail].on_lost(failure.code);
+        }
+    }
+
+    fn begin_trouble(&mut self, index: u32) -> bool {
+        let connection = &mut self.connections[index as usize];
+        let is_new = connection.is_open() && connection.begin_trouble(self.now);
+        self.statistics.troubles += u64::from(is_new);
+        self.next_timer = self.now;
+        is_new
+    }
+
+    /// There is evidence that the peer has failed, or that the way to it is broken. Reported once, and once more after each `resume`.
+    pub(crate) fn suspect(&mut self, index: u32, cause: Cause) {
+        self.begin_trouble(index);
+        let connection = &mut self.connections[index as usize];
+        if connection.is_open() && !connection.is_reported {
+            connection.is_reported = true;
+            self.callbacks.push_back(Callback::Error(index, cause));
+        }
+    }
+
+    /// Sends the probes that are due.
+    pub(crate) fn run_timers(&mut self) {
+        if self.now < self.next_timer && !self.is_flushing {
+            return;
+        }
+        self.next_timer = self.now + TIMER_PERIOD;
+        for index in 0..self.connections.len() as u32 {
+            let connection = &self.connections[index as usize];
+            let Some(due) = connection.probe_due(self.is_flushing) else { continue };
+            if self.is_lost(index) {
+                // Once in each period: the node daemon decides what becomes of the two.
+                if let Some(trouble) = &mut self.connections[index as usize].trouble {
+                    trouble.since = self.now;
+                }
+                self.callbacks.push_back(Callback::Error(index, Cause::Unreachable));
+            } else if self.is_silent(index) {
+                self.suspect(index, Cause::Silent);
+            }
+            if due <= self.now {
+                self.send_probe(index);
+            }
+        }
+    }
+
+    /// The way has been broken for too long.
+    fn is_lost(&self, index: u32) -> bool {
+        let trouble = &self.connections[index as usize].trouble;
+        trouble.is_some_and(|trouble| self.now - trouble.since >= self.reconnect)
+    }
+
+    fn is_silent(&self, index: u32) -> bool {
+        let connection = &self.connections[index as usize];
+        let since = connection.probe.unanswered_since;
+        connection.state == State::Connected
+            && connection.trouble.is_none()
+            && since.is_some_and(|since| self.now - since >= SILENCE)
+    }
+
+    /// Probes some peers that were not heard of lately: a dead one shows by an error of the probe.
+    pub(crate) fn probe_some(&mut self) {
+        let count = self.connections.len() as u32;
+        for _ in 0..CHECKED_AT_ONCE.min(count) {
+            let index = self.checked % count;
+            self.checked = index + 1;
+            let connection = &self.connections[index as usize];
+            let is_due = connection.state == State::Connected
+                && connection.trouble.is_none()
+                && connection.probe.unanswered_since.is_none()
+                && self.now - connection.heard >= HEARD_LATELY;
+            if is_due {
+                self.send_probe(index);
+            }
+        }
+    }
+
+    /// Opens broken devices again. Peers learn the new address from the probes that follow.
+    pub(crate) fn repair_rails(&mut self) {
+        for rail in 0..self.rails.len() {
+            if self.rails[rail].broken.is_some() && self.now >= self.next_repair {
+                self.repair(rail);
+            }
+        }
+    }
+
+    fn repair(&mut self, rail: usize) {
+        // Tried again after a while if it fails.
+        self.next_repair = self.now + REPAIR_PERIOD;
+        if let Some(code) = self.rails[rail].broken {
+            self.report(Class::Device, rail, "the completion queue", None, (code, 0));
+        }
+        let frame_bytes_max = self.rails[rail].frame_bytes_max();
+        let Some(info) = self.rails[rail].device().info().try_clone() else { return };
+        let opened = Rail::open(info, frame_bytes_max).and_then(|new| Ok((new.name()?, new)));
+        let Ok((name, new)) = opened else { return };
+        if self.buffers.set_device(rail, new.device()).is_err() {
+            return;
+        }
+        let mut old = core::mem::replace(&mut self.rails[rail], new);
+        self.entry.rails[rail].1 = name;
+        self.statistics.reopened += 1;
+        let forgotten = old.operations.end_all(|_| true);
+        // Closes the endpoints: from now on the device accesses no buffer of these operations.
+        drop(old);
+        for operation in forgotten {
+            match operation {
+                Operation::Frame { buffer, .. } => self.release(buffer),
+                Operation::Transfer { key } => self.transfers.repost(key),
+            }
+        }
+        self.reinsert_paths(rail);
+    }
+
+    fn reinsert_paths(&mut self, rail: usize) {
+        for index in 0..self.connections.len() as u32 {
+            let connection = &mut self.connections[index as usize];
+            let Some(path) = connection.paths[rail].take() else { continue };
+            if let Ok(address) = self.rails[rail].insert(&path.name) {
+                connection.paths[rail] = Some(crate::connection::Path { address, ..path });
+            }
+            self.begin_trouble(index);
+        }
+    }
+}
+
+/// How long to wait after a device could not be opened again.
+const REPAIR_PERIOD: Duration = Duration::from_millis(100);

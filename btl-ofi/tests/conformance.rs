@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The contract of a BTL, requirement by requirement, over each provider: the "processes" are BTLs of this process, each with a device of
+//! its own, that exchange what processes would exchange.
+//!
+//! `MEND_TEST_FABRIC_2` names a libfabric 2.x, such as the one in the wheels of other MPIs.
+
+use core::marker::PhantomData;
+use mend_base::{Duration, Instant};
+use mend_btl_ofi::{Choice, Class, Ofi, Options, candidates, choose};
+use mend_ffi_ofi::Ofi as Library;
+use mend_transport::conformance::Fixture;
+use mend_transport::{Btl, Card, TransportId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::BorrowedFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A library and a provider of it.
+trait Provider: 'static {
+    const NAME: &str;
+    /// The variable with the path of the library; `None`: the system's.
+    const VARIABLE: Option<&str> = None;
+    /// The transport's connections are sockets.
+    const HAS_SOCKETS: bool = true;
+}
+
+/// BTLs over a provider.
+struct Fabric<P> {
+    /// Where each process listens, if it has sockets.
+    ports: Vec<u16>,
+    _provider: PhantomData<P>,
+    started: std::time::Instant,
+}
+
+fn library<P: Provider>() -> Result<Arc<Library>, String> {
+    let path = match P::VARIABLE {
+        None => Library::DEFAULT_NAME.to_owned(),
+        Some(variable) => std::env::var(variable).map_err(|_| format!("{variable} names no library"))?,
+    };
+    Library::open(&path).map_err(|error| format!("{error} (Debian: apt-get install libfabric1)"))
+}
+
+fn choice<P: Provider>() -> Choice {
+    let interfaces = if P::HAS_SOCKETS { "lo" } else { "" };
+    Choice { providers: P::NAME.to_owned(), interfaces: interfaces.to_owned(), rails: 1, one_host: true }
+}
+
+fn open<P: Provider>(library: &Arc<Library>) -> Ofi {
+    static INSTANCES: AtomicU64 = AtomicU64::new(1);
+    let infos = choose(candidates(library, &choice::<P>()).expect("a list of providers"));
+    let options = Options {
+        instance: INSTANCES.fetch_add(1, Ordering::Relaxed) << 32 | u64::from(std::process::id()),
+        message_bytes_max: 4096,
+        reconnect: Duration::from_millis(10_000),
+        report: Box::new(|report| assert!(report.class != Class::LocalFault, "{report}")),
+    };
+    Ofi::open(infos, options).expect("a device for a test")
+}
+
+impl<P: Provider> Fixture for Fabric<P> {
+    type Btl = Ofi;
+    const READY_IS_EXACT: bool = false;
+    const CLASSES_SHARE_A_WAY: bool = true;
+    const ROUNDS_TO_LEAVE: usize = 50;
+    const QUIET_ROUNDS: usize = 200;
+
+    fn unavailable() -> Option<String> {
+        let library = match library::<P>() {
+            Ok(library) => library,
+            Err(why) => return Some(why),
+        };
+        match candidates(&library, &choice::<P>()) {
+            Ok(all) if all.iter().any(|candidate| candidate.refused.is_none()) => None,
+            _ => Some(format!("libfabric has no provider {}", P::NAME)),
+        }
+    }
+
+    fn start(count: usize) -> (Self, Vec<Ofi>) {
+        let library = library::<P>().expect("it was there before");
+        let btls: Vec<Ofi> = (0..count).map(|_| open::<P>(&library)).collect();
+        let ports = btls.iter().map(port).collect();
+        (Fabric { ports, _provider: PhantomData, started: std::time::Instant::now() }, btls)
+    }
+
+    fn abandon(&mut self, _index: usize, btl: Ofi) {
+        if P::HAS_SOCKETS {
+            drop(btl);
+        } else {
+            // The memory that the provider shares stays after a kill; after an orderly end the provider `shm` would end this process.
+            core::mem::forget(btl);
+        }
+    }
+
+    fn now(&mut self, _call: u64) -> Instant {
+        Instant(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn wait(&mut self) {
+        std::thread::yield_now();
+    }
+
+    fn break_connection(&mut self, btl: &mut Ofi, endpoint: u32, from: usize, to: usize) -> bool {
+        let _ = btl.limits(endpoint);
+        P::HAS_SOCKETS && reset_connections(self.ports[from], self.ports[to])
+    }
+
+    fn is_readable(&mut self, descriptors: &[i32]) -> bool {
+        // SAFETY: descriptors of a device that lives as long as the BTL, which the caller has.
+        let borrow = |&descriptor: &i32| unsafe { BorrowedFd::borrow_raw(descriptor) };
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(borrow).collect();
+        let mut polled: Vec<PollFd<'_>> =
+            borrowed.iter().map(|descriptor| PollFd::new(descriptor, PollFlags::IN)).collect();
+        let most = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+        poll(&mut polled, Some(&most)).expect("descriptors can be polled") > 0
+    }
+}
+
+/// Resets the TCP connections between two processes, which listen at these ports, at the end of the first. `false`: the kernel or the
+/// privileges of this process do not allow it.
+fn reset_connections(from: u16, to: u16) -> bool {
+    let filter = format!("( dport = :{to} or sport = :{from} )");
+    let destroyed = Command::new("ss").args(["-HK", "state", "established", &filter]).output();
+    destroyed.is_ok_and(|output| output.status.success())
+}
+
+/// The port at the end of the entry of a BTL with one rail over sockets.
+fn port(btl: &Ofi) -> u16 {
+    let mut card = Card::default();
+    btl.advertise(&mut card);
+    let entry = card.entry(TransportId::OFI).expect("every BTL advertises itself");
+    // The last 16 bytes are a sockaddr_in: family, port, address.
+    entry.len().checked_sub(14).map_or(0, |at| u16::from_be_bytes([entry[at], entry[at + 1]]))
+}
+
+macro_rules! provider {
+    ($module:ident, $name:literal, $variable:expr, $sockets:literal) => {
+        mod $module {
+            use super::{Fabric, Provider};
+
+            struct This;
+
+            impl Provider for This {
+                const NAME: &str = $name;
+                const VARIABLE: Option<&str> = $variable;
+                const HAS_SOCKETS: bool = $sockets;
+            }
+
+            mod plain {
+                mend_transport::conformance!(super::Fabric<super::This>);
+            }
+
+            mod injected {
+                mend_transport::conformance!(
+                    mend_transport::conformance::Injected<super::Fabric<super::This>>
+                );
+            }
+
+            mod counted {
+                mend_transport::conformance!(
+                    mend_transport::conformance::Counted<super::Fabric<super::This>>
+                );
+            }
+        }
+    };
+}
+
+const VERSION_2: Option<&str> = Some("MEND_TEST_FABRIC_2");
+
+provider!(net, "net", None, true);
+provider!(tcp_rxm, "tcp;ofi_rxm", None, true);
+provider!(sockets, "sockets", None, true);
+provider!(shm, "shm", None, false);
+provider!(tcp_of_2, "tcp", super::VERSION_2, true);
+provider!(shm_of_2, "shm", super::VERSION_2, false);

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! libfabric in this process: whether it may be opened, and the BTL over it.
+//!
+//! Opening libfabric runs code of every provider of the host, some of which end the process. So a child tries it first.
+
+use crate::fatal::KeptSignals;
+use core::ffi::c_int;
+use mend_base::Duration;
+use mend_base::parameter::{Origin, Settings};
+use mend_btl_ofi::{Choice, Class, Ofi, Options, Report, candidates, choose};
+use mend_ffi_ofi::Ofi as Library;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+
+/// Why there is no BTL over libfabric.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum NoFabric {
+    /// The library was not opened.
+    #[error("{0}")]
+    Library(#[from] mend_ffi_ofi::LoadError),
+    /// A child that opened it ended with a signal, or did not end.
+    #[error(
+        "{library}: a child that looked for its providers {how}; choose another library (btl_ofi.library)"
+    )]
+    Crashes {
+        /// The library.
+        library: String,
+        /// What happened to the child.
+        how: String,
+    },
+    /// It lists no providers.
+    #[error("libfabric lists no providers: {0}")]
+    NoList(mend_ffi_ofi::Code),
+    /// No provider fits.
+    #[error("no provider of libfabric can be used{0}")]
+    NoProvider(String),
+    /// The BTL was not opened.
+    #[error("{0}")]
+    Open(#[from] mend_btl_ofi::OpenError),
+}
+
+/// Opens the BTL over libfabric as the parameters say. `one_host`: all processes of the job are on this host.
+pub fn open(settings: &Settings, one_host: bool) -> Result<Ofi, NoFabric> {
+    let name = settings.text("btl_ofi.library").0;
+    try_in_a_child(name)?;
+    let kept = KeptSignals::keep();
+    let opened = open_here(settings, name, one_host);
+    kept.restore();
+    opened
+}
+
+fn open_here(settings: &Settings, name: &str, one_host: bool) -> Result<Ofi, NoFabric> {
+    let library = Library::open(name)?;
+    let choice = choice(settings, one_host);
+    let all = candidates(&library, &choice).map_err(NoFabric::NoList)?;
+    let refusals = refusals(&all);
+    let infos = choose(all);
+    if infos.is_empty() {
+        return Err(NoFabric::NoProvider(refusals));
+    }
+    let shows_all = settings.has_word("report", "transports");
+    let options = Options {
+        instance: u64::from_le_bytes(mend_runtime::entropy::random_bytes()),
+        message_bytes_max: settings.number("btl_ofi.eager_bytes") as u32,
+        reconnect: Duration::from_millis(settings.number("btl_ofi.reconnect_ms")),
+        report: Box::new(move |report| show(report, shows_all)),
+    };
+    Ok(Ofi::open(infos, options)?)
+}
+
+/// What the user has said about providers.
+fn choice(settings: &Settings, one_host: bool) -> Choice {
+    Choice {
+        providers: settings.text("btl_ofi.provider").0.to_owned(),
+        interfaces: settings.text("btl_ofi.interface").0.to_owned(),
+        rails: settings.number("btl_ofi.rails") as usize,
+        one_host,
+    }
+}
+
+/// Whether the user has named libfabric as a transport: then it is opened although shared memory reaches all ranks.
+pub fn is_named(settings: &Settings) -> bool {
+    let (list, origin) = settings.text("btl");
+    origin != Origin::Default && !list.starts_with('^') && list.split(',').any(|name| name == "ofi")
+}
+
+/// The reasons why candidates are not used, each once.
+fn refusals(all: &[mend_btl_ofi::Candidate]) -> String {
+    let mut reasons: Vec<String> = Vec::new();
+    for candidate in all {
+        let Some(reason) = &candidate.refused else { continue };
+        let line = format!("{} over {}: {reason}", candidate.provider, candidate.interface);
+        if !reasons.contains(&line) {
+            reasons.push(line);
+        }
+    }
+    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+}
+
+/// Shows a fault of this process always, and what fault tolerance absorbs if the user asks for it.
+fn show(report: &Report, shows_all: bool) {
+    if shows_all || matches!(report.class, Class::LocalFault | Class::Device) {
+        eprintln!("mend: E-OFI-001: {report}");
+    }
+}
+
+/// Lets a child open the library and look for providers.
+fn try_in_a_child(name: &str) -> Result<(), NoFabric> {
+    // SAFETY: the child of a process with several threads calls only the dynamic linker and the library, whose locks another thread may hold:
+    // then it does not end, and is killed. The parent goes on as before.
+    match unsafe { libc::fork() } {
+        0 => be_the_child(name),
+        pid if pid > 0 => await_child(name, pid),
+        // No process can be made: that says nothing about the library.
+        _ => Ok(()),
+    }
+}
+
+fn be_the_child(name: &str) -> ! {
+    for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGABRT, libc::SIGFPE] {
+        // SAFETY: restores the default in this process alone.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+    let found = Library::open(name)
+        .map(|library| library.infos(&mend_ffi_ofi::Hints { remote_memory: true }).map(|infos| infos.len()));
+    // Whatever it found, the parent will find, too: this child only shows that it survives.
+    drop(found);
+    // SAFETY: ends the process without running handlers of the program.
+    unsafe { libc::_exit(0) }
+}
+
+/// How long a child may look for providers, in seconds.
+const CHILD_SECONDS: i64 = 10;
+
+fn await_child(name: &str, pid: libc::pid_t) -> Result<(), NoFabric> {
+    let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
+    let crashes = |how: String| Err(NoFabric::Crashes { library: name.to_owned(), how });
+    let ended = pidfd_open(pid, PidfdFlags::empty()).ok().and_then(|child| {
+        let mut polled = [PollFd::new(&child, PollFlags::IN)];
+        let most = Timespec { tv_sec: CHILD_SECONDS, tv_nsec: 0 };
+        poll(&mut polled, Some(&most)).ok()
+    });
+    if ended == Some(0) {
+        // It may end just now: then there is nobody to kill.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let status = waitpid(Some(pid), WaitOptions::empty());
+    let Ok(Some((_, status))) = status else {
+        // The program reaps all children (SIGCHLD is ignored): nothing is known of this one.
+        return Ok(());
+    };
+    match (ended, status.terminating_signal()) {
+        (Some(0), _) => crashes(format!("has not ended after {CHILD_SECONDS} s")),
+        (_, Some(signal)) => crashes(format!("was ended by {}", signal_name(signal))),
+        _ if status.exit_status() != Some(0) => crashes("ended early".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn signal_name(signal: c_int) -> String {
+    match signal {
+        libc::SIGSEGV => "SIGSEGV".to_owned(),
+        libc::SIGBUS => "SIGBUS".to_owned(),
+        libc::SIGABRT => "SIGABRT".to_owned(),
+        libc::SIGILL => "SIGILL".to_owned(),
+        other => format!("signal {other}"),
+    }
+}
