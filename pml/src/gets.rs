@@ -319,7 +319,7 @@ mod tests {
         let entry = gets.begin((REQUEST, PeerIndex(1)), SENDER, (bytes, bytes), key).unwrap();
         assert_eq!((gets.next_due(), gets.next_due()), (Some(entry), None));
         assert_eq!(gets.new_key(entry), Some(key));
-        let remote = Remote { key: 1, address: 0, bytes };
+        let remote = Remote { bytes, words: Default::default() };
         let open =
             Open { remote, region: Region(4), staging, piece_bytes: PIECE, started: 0, running: [None; 4] };
         gets.open(entry, open);

@@ -149,7 +149,7 @@ impl RemoteMemory {
         let words = [reader.u64(), reader.u64(), reader.u64()];
         match words {
             [Some(KEY_MARK), Some(key), Some(bytes)] if reader.rest().is_empty() => {
-                Ok(Remote { key, address: 0, bytes })
+                Ok(Remote::with_word(bytes, key))
             }
             _ => Err(RegisterError::BadKey),
         }
@@ -169,7 +169,7 @@ impl RemoteMemory {
             region: key_of(local.region.0),
             offset: local.offset,
             bytes: local.bytes,
-            exposure: remote.key,
+            exposure: remote.words[0],
             remote_offset,
             done,
             written: 0,

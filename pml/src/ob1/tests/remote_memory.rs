@@ -114,7 +114,7 @@ impl RemoteMemory {
         }
         assert!(at + local.bytes <= remote.bytes, "a get past the end");
         let owner = owner as usize;
-        let exposure = remote.key as usize;
+        let exposure = remote.words[0] as usize;
         self.gets.push(Get { reader, owner, local, exposure, at, done, has_written: false });
         self.most = self.most.max(running + 1);
         Ok(())
@@ -199,7 +199,7 @@ pub(super) fn import(key: &[u8]) -> Result<Remote, RegisterError> {
     let words = key.as_chunks::<8>();
     match words {
         ([handle, bytes], []) => {
-            Ok(Remote { key: u64::from_le_bytes(*handle), address: 0, bytes: u64::from_le_bytes(*bytes) })
+            Ok(Remote::with_word(u64::from_le_bytes(*bytes), u64::from_le_bytes(*handle)))
         }
         _ => Err(RegisterError::BadKey),
     }
