@@ -354,6 +354,8 @@ impl Ofi {
         let class = classify(codes.0);
         match class {
             Class::Again => self.transfers.to_post.push_back(key),
+            // The peer has taken its key back, as it does when its operation is given up: no fault of anybody.
+            Class::LocalFault if is_refusal(codes.0) => self.end_transfer(key, Err(SendError::NoAccess)),
             Class::LocalFault => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.end_transfer(key, Err(SendError::LocalFault));
@@ -411,6 +413,12 @@ impl Ofi {
     pub(crate) fn release(&mut self, buffer: BufferKey) {
         self.buffers.release(buffer);
     }
+}
+
+/// Whether a device of the peer refuses the key.
+fn is_refusal(code: Code) -> bool {
+    use mend_ffi_ofi::bindings as fi;
+    [fi::FI_EACCES, fi::FI_EPERM, fi::FI_EKEYREJECTED, fi::FI_ENOKEY].contains(&(code.0 as u32))
 }
 
 /// How often a device may fail to do one transfer while messages to the peer arrive.
