@@ -61,7 +61,7 @@ pub enum Job {
     Pieces {
         /// The number of the transfer at its initiator.
         transfer: u64,
-        /// The exposure at the peer, for a put.
+        /// The exposure: at the peer for a put, here for a get.
         exposure: u64,
         /// Where it begins in the exposure, for a put.
         offset: u64,
@@ -122,6 +122,11 @@ pub const PIECE_BYTES: usize = 26;
 pub const TRANSFERS_MAX: usize = 64;
 
 impl Message {
+    /// The answer to the initiator of a transfer.
+    fn answer(transfer: u64, operation: Operation, old: u64) -> Message {
+        Message { operation, transfer, exposure: 0, offset: 0, words: [old, 0] }
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
@@ -366,6 +371,30 @@ impl Transfers {
         }
     }
 
+    /// An exposure has ended: gets of it that are not sent completely are refused, since its memory may be gone (I7).
+    pub fn end_access(&mut self, exposure: Exposure) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (connection, jobs) in (0..).zip(&mut self.jobs) {
+            for job in jobs.iter_mut() {
+                match *job {
+                    Job::Pieces { transfer, exposure: of, put: false, .. } if of == exposure.0 => {
+                        *job = Job::Message(Message::answer(transfer, Operation::Refused, 0));
+                        changed.push(connection);
+                    }
+                    Job::Pieces { .. } | Job::Message(_) => {}
+                }
+            }
+        }
+        changed
+    }
+
+    /// The device cannot do this get: the peer sends the bytes, or refuses.
+    pub fn get_by_messages(&mut self, key: Key) {
+        let Some(transfer) = self.entries.get_mut(key) else { return };
+        (transfer.what, transfer.arrived) = (What::Get, 0);
+        self.queue_request(key, None);
+    }
+
     /// A device has forgotten a transfer: it is posted again.
     pub fn repost(&mut self, key: Key) {
         if let Some(transfer) = self.entries.get_mut(key) {
@@ -391,8 +420,7 @@ impl Transfers {
     }
 
     fn answer(&mut self, connection: u32, transfer: u64, operation: Operation, old: u64) {
-        let message = Message { operation, transfer, exposure: 0, offset: 0, words: [old, 0] };
-        self.jobs[connection as usize].push_back(Job::Message(message));
+        self.jobs[connection as usize].push_back(Job::Message(Message::answer(transfer, operation, old)));
     }
 
     /// A frame of kind `Remote` has come.
@@ -499,5 +527,70 @@ impl Transfers {
             let operation = if allowed { Operation::Ended } else { Operation::Refused };
             self.answer(connection, transfer, operation, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Message, Operation, Transfers, Wanted, What};
+    use crate::exposures::{RAILS_MAX, read_key, write_key};
+    use mend_transport::{AmId, Buffer, Cookie, Exposure, RemoteAccess, SendError, Span, UserMemory};
+
+    const READ: RemoteAccess = RemoteAccess { read: true, write: false, atomic: false };
+
+    fn with_one_connection() -> Transfers {
+        let mut transfers = Transfers::default();
+        transfers.add_connection();
+        transfers
+    }
+
+    fn span(transfers: &mut Transfers, bytes: usize) -> Span {
+        let region = transfers.regions.register(&UserMemory::of_buffer(&Buffer::zeroed(bytes))).unwrap();
+        Span { region, offset: 0, bytes: bytes as u64 }
+    }
+
+    fn next_message(transfers: &mut Transfers) -> Message {
+        let Some(&mut Job::Message(message)) = transfers.job(0) else { panic!("no message is next") };
+        transfers.end_job(0);
+        message
+    }
+
+    #[test]
+    fn a_get_of_memory_that_was_taken_back_is_refused() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let exposure = transfers.regions.expose(0, local, READ).unwrap();
+        for transfer in [7, 8] {
+            let words = [100, 0];
+            let request =
+                Message { operation: Operation::Get, transfer, exposure: exposure.0, offset: 0, words };
+            assert_eq!(transfers.on_message(0, &request.bytes()), Ok(None));
+        }
+        assert!(transfers.regions.unexpose(exposure));
+        assert_eq!(transfers.end_access(exposure), [0, 0]);
+        for transfer in [7, 8] {
+            assert_eq!(next_message(&mut transfers), Message::answer(transfer, Operation::Refused, 0));
+        }
+        assert!(!transfers.has_jobs(0));
+    }
+
+    #[test]
+    fn a_get_that_the_device_cannot_do_is_asked_for_and_ends_once() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let key = write_key(100, Exposure(5), READ, [(0, 0); RAILS_MAX]);
+        let remote = read_key(key.as_bytes()).unwrap();
+        let done = Cookie::new(AmId(1), 1).unwrap();
+        let what = What::DeviceGet;
+        let wanted = Wanted { connection: 0, what, local, remote, remote_offset: 0, done };
+        transfers.begin(wanted, None).unwrap();
+        let key = transfers.to_post.pop_front().unwrap();
+        transfers.get_by_messages(key);
+        let request = next_message(&mut transfers);
+        assert_eq!((request.operation, request.exposure, request.words[0]), (Operation::Get, 5, 100));
+        let refused = Message::answer(request.transfer, Operation::Refused, 0).bytes();
+        assert_eq!(transfers.on_message(0, &refused), Ok(Some(key)));
+        assert_eq!(transfers.on_message(0, &refused), Err(super::Garbage), "twice");
+        assert_eq!(transfers.ended, [(done, Err(SendError::NoAccess))]);
     }
 }

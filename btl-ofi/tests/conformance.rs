@@ -72,6 +72,10 @@ impl<P: Provider> Fixture for Fabric<P> {
     const QUIET_ROUNDS: usize = 200;
 
     fn unavailable() -> Option<String> {
+        // Seen with 2.5: its completion queue reads memory that is not mapped while emulated gets are under way.
+        if P::VARIABLE.is_some() && !P::HAS_SOCKETS {
+            return Some("the provider shm of libfabric 2 ends the process".to_owned());
+        }
         let library = match library::<P>() {
             Ok(library) => library,
             Err(why) => return Some(why),
