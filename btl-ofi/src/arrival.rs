@@ -2,12 +2,12 @@
 //! What comes: completions, and frames of peers.
 
 use crate::connection::{Acknowledge, HeldFrame, Path, State};
-use crate::frame::{FLAG_GAP, FrameHeader, Kind, Lane, Malformed};
-use crate::lane::Arrival;
+use crate::frame::{FLAG_GAP, FrameClass, FrameHeader, Kind, Malformed};
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
 use crate::rail::Event;
 use crate::receive_buffers;
+use crate::sequence::Arrival;
 use crate::transfers::Transfers;
 use mend_ffi_ofi::{Completion, ErrorCompletion};
 use mend_transport::{AmId, Cause, Limits, Payload, Sink, Stream};
@@ -109,19 +109,19 @@ impl Ofi {
             }
         };
         connection.on_heard(self.now);
-        let Some(lane) = header.kind.lane() else {
-            let name = payload.to_vec();
+        let Some(class) = header.kind.class() else {
+            let name = copy(payload);
             self.on_probe_or_answer(index, rail, &header, &name);
             return 0;
         };
         let mut delivered = Ok(0);
-        match connection.incoming[lane as usize].on_arrival(header.sequence) {
+        match connection.incoming[class as usize].on_arrival(header.sequence) {
             Arrival::Next if connection.must_hold() => {
-                connection.held.push_back(HeldFrame { lane, bytes: frame.to_vec() });
+                connection.held.push_back(HeldFrame { class, bytes: copy(frame) });
                 self.held += 1;
             }
             Arrival::Next => {
-                if connection.wants_acknowledgement(lane, header.kind) {
+                if connection.wants_acknowledgement(class, header.kind) {
                     connection.acknowledge = connection.acknowledge.max(Acknowledge::Progress);
                 }
                 delivered = deliver(&mut self.transfers, connection.peer, index, &header, own, payload, sink);
@@ -179,7 +179,7 @@ impl Ofi {
         let connection = &mut self.connections[index as usize];
         if connection.refused
             && connection.may_send()
-            && connection.outgoing.iter().all(|lane| lane.has_room())
+            && connection.outgoing.iter().all(|class| class.has_room())
         {
             connection.refused = false;
             self.callbacks.push_back(Callback::Sendable(index));
@@ -281,6 +281,12 @@ impl Ofi {
     }
 }
 
+/// A copy of a frame that is held, or of a probe: not for each message.
+#[cold]
+fn copy(bytes: &[u8]) -> Vec<u8> {
+    bytes.to_vec()
+}
+
 fn connection_begins(state: &State) -> bool {
     matches!(state, State::Connecting | State::Quarantined { connected: false })
 }
@@ -294,13 +300,13 @@ impl crate::connection::Connection {
 
     // Hot: per message.
     /// Whether the peer is to be told now that a frame has arrived: a quarter of its window is used, or it waits to send a newer state.
-    fn wants_acknowledgement(&self, lane: Lane, kind: Kind) -> bool {
-        let incoming = &self.incoming[lane as usize];
-        kind == Kind::Mailbox || incoming.untold(incoming.next()) >= UNTOLD_MAX[lane as usize]
+    fn wants_acknowledgement(&self, class: FrameClass, kind: Kind) -> bool {
+        let incoming = &self.incoming[class as usize];
+        kind == Kind::Mailbox || incoming.untold(incoming.next()) >= UNTOLD_MAX[class as usize]
     }
 }
 
-/// A quarter of a lane's window.
+/// A quarter of a class's window.
 const UNTOLD_MAX: [u32; 2] = [16, 8];
 
 // Hot: per message.

@@ -3,7 +3,7 @@
 
 use crate::card::CardEntry;
 use crate::connection::{Connection, Mailbox, Path, State};
-use crate::frame::{Kind, Lane};
+use crate::frame::{FrameClass, Kind};
 use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
 use crate::rail::Rail;
@@ -85,12 +85,12 @@ impl Btl for Ofi {
         len: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
-        let (lane, kind) = match class {
-            MessageClass::Data => (Lane::Data, Kind::Data),
-            MessageClass::Control => (Lane::Control, Kind::Control),
+        let (class, kind) = match class {
+            MessageClass::Data => (FrameClass::Data, Kind::Data),
+            MessageClass::Control => (FrameClass::Control, Kind::Control),
             MessageClass::Mailbox => return self.send_mailbox(to, id, header, len, fill),
         };
-        self.send_frame(to, lane, &Outline { kind, id: id.0, header, payload_bytes: len }, fill)
+        self.send_frame(to, class, &Outline { kind, id: id.0, header, payload_bytes: len }, fill)
     }
 
     fn send_chunk(
@@ -102,7 +102,7 @@ impl Btl for Ofi {
     ) -> Result<(), SendError> {
         let header = stream.0.to_le_bytes();
         let outline = Outline { kind: Kind::Chunk, id: 0, header: &header, payload_bytes: len };
-        self.send_frame(to, Lane::Data, &outline, fill)
+        self.send_frame(to, FrameClass::Data, &outline, fill)
     }
 
     fn ready(&self, from: u32) -> bool {
@@ -196,15 +196,15 @@ impl Ofi {
     fn send_frame(
         &mut self,
         to: u32,
-        lane: Lane,
+        class: FrameClass,
         outline: &Outline<'_>,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), SendError> {
         let connection = &mut self.connections[to as usize];
-        if !connection.may_send() || !connection.outgoing[lane as usize].has_room() {
+        if !connection.may_send() || !connection.outgoing[class as usize].has_room() {
             return self.refuse(to);
         }
-        if self.add_frame(to, lane, outline, fill).is_err() {
+        if self.add_frame(to, class, outline, fill).is_err() {
             return self.refuse(to);
         }
         self.post_frames(to);

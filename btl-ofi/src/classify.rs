@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What an error of the provider says about the peer, if anything (facts 15.2).
+//! What an error of the provider says about the peer, if anything.
 
 use mend_ffi_ofi::Code;
 use mend_ffi_ofi::bindings as fi;

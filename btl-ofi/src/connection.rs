@@ -9,8 +9,8 @@
 //! **Trouble.** From the first evidence on that the way is broken until the peer has answered a later probe, no frame of a sequence is
 //! posted. The answer begins a new epoch: errors of operations of earlier epochs mean nothing any more.
 
-use crate::frame::{Lane, tag};
-use crate::lane::{Incoming, Outgoing};
+use crate::frame::{FrameClass, tag};
+use crate::sequence::{Incoming, Outgoing};
 use mend_base::{Duration, Instant, PeerIndex};
 use mend_ffi_ofi::Address;
 use mend_transport::Limits;
@@ -92,7 +92,7 @@ pub struct Mailbox {
 /// A frame that waits for the end of a quarantine.
 #[derive(Debug)]
 pub struct HeldFrame {
-    pub(crate) lane: Lane,
+    pub(crate) class: FrameClass,
     /// The whole frame.
     pub(crate) bytes: Vec<u8>,
 }
@@ -102,7 +102,7 @@ pub struct HeldFrame {
 pub struct Probe {
     /// Its number; 0: none was sent.
     pub(crate) number: u32,
-    /// By lane: which frames were posted before it.
+    /// By class: which frames were posted before it.
     pub(crate) posted_to: [u32; 2],
     /// Since when probes have no answer.
     pub(crate) unanswered_since: Option<Instant>,
@@ -142,7 +142,7 @@ pub const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(50);
 /// How long a probe may have no answer before the peer is reported as silent. Not a failure detector: a report makes the node daemon look.
 pub const SILENCE: Duration = Duration::from_millis(1_000);
 
-/// Frames that may be posted and unacknowledged, and kept: of each lane.
+/// Frames that may be posted and unacknowledged, and kept: of each class.
 const WINDOWS: [(usize, usize); 2] = [(64, 128), (32, 64)];
 
 impl Connection {
@@ -207,12 +207,12 @@ impl Connection {
     /// What the peer may be told to have arrived: frames that wait for the end of a quarantine do not count, so that the peer's window
     /// bounds them.
     pub fn acknowledged(&self) -> [u32; 2] {
-        [Lane::Data, Lane::Control].map(|lane| {
-            let next = self.incoming[lane as usize].next();
+        [FrameClass::Data, FrameClass::Control].map(|class| {
+            let next = self.incoming[class as usize].next();
             if self.held.is_empty() {
                 return next;
             }
-            next.wrapping_sub(self.held.iter().filter(|held| held.lane == lane).count() as u32)
+            next.wrapping_sub(self.held.iter().filter(|held| held.class == class).count() as u32)
         })
     }
 
@@ -227,7 +227,7 @@ impl Connection {
 
     /// Whether frames were posted that are not acknowledged.
     pub fn has_unacknowledged(&self) -> bool {
-        self.outgoing.iter().any(|lane| !lane.is_empty())
+        self.outgoing.iter().any(|class| !class.is_empty())
     }
 
     /// Whether the connection is probed until something changes.
@@ -269,8 +269,8 @@ impl Connection {
             self.begin_epoch();
             return true;
         }
-        let is_lost = |lane: usize| {
-            let missing = self.probe.posted_to[lane].wrapping_sub(acknowledged[lane]);
+        let is_lost = |class: usize| {
+            let missing = self.probe.posted_to[class].wrapping_sub(acknowledged[class]);
             missing > 0 && missing <= u32::MAX / 2
         };
         if is_lost(0) || is_lost(1) {
@@ -332,8 +332,8 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::{Connection, SILENCE, State, UNACKNOWLEDGED_MIN};
-    use crate::lane::Frame;
     use crate::send_buffers::BufferKey;
+    use crate::sequence::Frame;
     use mend_base::{Duration, Instant, PeerIndex};
     use mend_transport::Limits;
 
@@ -358,7 +358,7 @@ mod tests {
 
     fn probe(connection: &mut Connection, now: Instant) {
         connection.probe.number += 1;
-        connection.probe.posted_to = [0, 1].map(|lane: usize| connection.outgoing[lane].posted_to());
+        connection.probe.posted_to = [0, 1].map(|class: usize| connection.outgoing[class].posted_to());
         connection.on_probed(now);
     }
 

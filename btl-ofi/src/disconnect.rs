@@ -6,9 +6,9 @@
 //! of transfers is closed: only then nothing of the peer can reach the memory of this process any more (I7).
 
 use crate::connection::State;
-use crate::lane::Outgoing;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
+use crate::sequence::Outgoing;
 
 /// How often in a row the completion queue must be empty.
 const QUIET: u32 = 16;
@@ -37,7 +37,7 @@ impl Ofi {
         connection
             .outgoing
             .iter_mut()
-            .for_each(|lane: &mut Outgoing| lane.clear(|frame| buffers.release(frame.buffer)));
+            .for_each(|class: &mut Outgoing| class.clear(|frame| buffers.release(frame.buffer)));
         self.severing.push(index);
     }
 

@@ -36,7 +36,7 @@ pub enum Kind {
 /// The two sequences of frames of a connection; control frames never wait behind data frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
-pub enum Lane {
+pub enum FrameClass {
     /// Data, chunks, pieces.
     Data = 0,
     /// Control messages, mailboxes, emulated operations.
@@ -52,10 +52,10 @@ impl Kind {
     }
 
     /// The sequence that the frame belongs to; `None`: probes and answers are in none, and may be lost.
-    pub fn lane(self) -> Option<Lane> {
+    pub fn class(self) -> Option<FrameClass> {
         match self {
-            Kind::Data | Kind::Chunk | Kind::Piece => Some(Lane::Data),
-            Kind::Control | Kind::Mailbox | Kind::Remote => Some(Lane::Control),
+            Kind::Data | Kind::Chunk | Kind::Piece => Some(FrameClass::Data),
+            Kind::Control | Kind::Mailbox | Kind::Remote => Some(FrameClass::Control),
             Kind::Probe | Kind::Answer => None,
         }
     }
@@ -69,9 +69,9 @@ pub const FLAG_GAP: u8 = 1;
 pub struct FrameHeader {
     /// Names sender and receiver, each in this life of its process: [`tag`].
     pub tag: u64,
-    /// The number of the frame in its lane.
+    /// The number of the frame in its class.
     pub sequence: u32,
-    /// For each lane, the number of the next frame that the sender of this one expects.
+    /// For each class, the number of the next frame that the sender of this one expects.
     pub acknowledged: [u32; 2],
     /// What it is.
     pub kind: Kind,
@@ -157,7 +157,7 @@ fn mix(value: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{FrameHeader, HEADER_BYTES, Kind, Lane, Malformed, tag};
+    use super::{FrameClass, FrameHeader, HEADER_BYTES, Kind, Malformed, tag};
 
     fn header() -> FrameHeader {
         FrameHeader {
@@ -194,10 +194,10 @@ mod tests {
     }
 
     #[test]
-    fn control_frames_are_in_another_lane_than_data() {
-        assert_eq!(Kind::Chunk.lane(), Some(Lane::Data));
-        assert_eq!(Kind::Mailbox.lane(), Some(Lane::Control));
-        assert_eq!(Kind::Probe.lane(), None);
+    fn control_frames_are_not_behind_data_frames() {
+        assert_eq!(Kind::Chunk.class(), Some(FrameClass::Data));
+        assert_eq!(Kind::Mailbox.class(), Some(FrameClass::Control));
+        assert_eq!(Kind::Probe.class(), None);
     }
 
     #[test]

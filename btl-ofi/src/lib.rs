@@ -10,7 +10,7 @@
 //! | `rail`: `Rail` | a device, its endpoints, receive buffers and outstanding operations |
 //! | `send_buffers`, `receive_buffers`, `memory` | memory that devices access |
 //! | `connection`: `Connection` | what is known of one peer: addresses, state, probes, trouble |
-//! | `lane`: `Outgoing`, `Incoming` | sequences of frames: what is not acknowledged, what is expected |
+//! | `sequence`: `Outgoing`, `Incoming` | sequences of frames: what is not acknowledged, what is expected |
 //! | `frame`, `card` | formats |
 //! | `transfers`: `Transfers` | gets, puts, atomic operations, and the memory that is registered for them |
 //! | `exposures`: `DeviceKeys` | keys of exposed memory |
@@ -28,7 +28,7 @@
 //! # Reliability
 //!
 //! Providers report that a message was taken, not that it arrived, and a connection that breaks loses what was under way. So each frame has a
-//! number, and stays here until the peer's BTL has acknowledged it (`lane`). When the way to a peer breaks between two living processes, both
+//! number, and stays here until the peer's BTL has acknowledged it (`sequence`). When the way to a peer breaks between two living processes, both
 //! ask each other how far frames have arrived, and send again what is missing (`connection`). Nothing is lost and nothing comes twice, as
 //! long as both live.
 
@@ -41,7 +41,6 @@ mod connection;
 mod disconnect;
 mod exposures;
 mod frame;
-mod lane;
 mod memory;
 mod ofi;
 mod operations;
@@ -52,6 +51,7 @@ mod rdma;
 mod receive_buffers;
 mod recovery;
 mod send_buffers;
+mod sequence;
 mod transfers;
 
 pub use choice::{Candidate, Choice, NotChosen, candidates, choose};

@@ -4,11 +4,11 @@
 use crate::classify::{Class, classify};
 use crate::connection::{Acknowledge, Path, State};
 use crate::exposures::device_key;
-use crate::frame::{FLAG_GAP, FrameHeader, HEADER_BYTES, Kind, Lane};
-use crate::lane::Frame;
+use crate::frame::{FLAG_GAP, FrameClass, FrameHeader, HEADER_BYTES, Kind};
 use crate::ofi::Ofi;
 use crate::operations::Operation;
 use crate::send_buffers::BufferKey;
+use crate::sequence::Frame;
 use crate::transfers::{Job, MESSAGE_BYTES, PIECE_BYTES, PieceHeader};
 use mend_base::Key;
 use mend_ffi_ofi::bindings::FI_MR_LOCAL;
@@ -28,11 +28,11 @@ const ACKNOWLEDGED_AT: core::ops::Range<usize> = 12..20;
 
 impl Ofi {
     // Hot: per message.
-    /// Adds a frame to a lane that has room. `Err`: there is no memory for it.
+    /// Adds a frame to a class that has room. `Err`: there is no memory for it.
     pub(crate) fn add_frame(
         &mut self,
         index: u32,
-        lane: Lane,
+        class: FrameClass,
         outline: &Outline<'_>,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Result<(), Code> {
@@ -43,7 +43,7 @@ impl Ofi {
         let out = self.buffers.bytes_mut(buffer, bytes);
         let header = FrameHeader {
             tag: connection.tag_to,
-            sequence: connection.outgoing[lane as usize].next_sequence(),
+            sequence: connection.outgoing[class as usize].next_sequence(),
             acknowledged: connection.acknowledged(),
             kind: outline.kind,
             id: outline.id,
@@ -55,28 +55,28 @@ impl Ofi {
         header.write(out);
         out[HEADER_BYTES..start].copy_from_slice(outline.header);
         fill(PayloadWriter::from(&mut out[start..]));
-        connection.outgoing[lane as usize].push(Frame { buffer, bytes: bytes as u32 });
+        connection.outgoing[class as usize].push(Frame { buffer, bytes: bytes as u32 });
         Ok(())
     }
 
     // Hot: per message.
     /// Posts the frames of a connection that its windows allow: control first.
     pub(crate) fn post_frames(&mut self, index: u32) {
-        for lane in [Lane::Control, Lane::Data] {
-            while let Some(frame) = self.next_frame(index, lane) {
+        for class in [FrameClass::Control, FrameClass::Data] {
+            while let Some(frame) = self.next_frame(index, class) {
                 if let Err(code) = self.post_frame(index, frame) {
                     self.on_post_error(index, code);
                     return;
                 }
-                self.connections[index as usize].outgoing[lane as usize].on_posted();
+                self.connections[index as usize].outgoing[class as usize].on_posted();
             }
         }
     }
 
     // Hot: per message.
-    fn next_frame(&self, index: u32, lane: Lane) -> Option<Frame> {
+    fn next_frame(&self, index: u32, class: FrameClass) -> Option<Frame> {
         let connection = &self.connections[index as usize];
-        if connection.may_post() { connection.outgoing[lane as usize].next_to_post() } else { None }
+        if connection.may_post() { connection.outgoing[class as usize].next_to_post() } else { None }
     }
 
     // Hot: per message.
@@ -169,7 +169,7 @@ impl Ofi {
         self.renew_path(index);
         let connection = &mut self.connections[index as usize];
         connection.probe.number = connection.probe.number.wrapping_add(1).max(1);
-        connection.probe.posted_to = [0, 1].map(|lane: usize| connection.outgoing[lane].posted_to());
+        connection.probe.posted_to = [0, 1].map(|class: usize| connection.outgoing[class].posted_to());
         connection.on_probed(now);
         let rail = connection.rail;
         let (tag, number, epoch) = (connection.tag_to, connection.probe.number, connection.epoch);
@@ -233,16 +233,21 @@ impl Ofi {
         self.connections[index as usize].paths[rail] = address.ok().map(|address| Path { address, ..path });
     }
 
-    /// Adds frames for transfers that are emulated, as long as the lanes have room.
+    /// Adds frames for transfers that are emulated, as long as the classes have room.
     pub(crate) fn run_jobs(&mut self, index: u32) {
         while self.connections[index as usize].may_send() {
             let done = match self.transfers.job(index) {
                 None => return,
                 Some(Job::Message(message)) => {
                     let bytes = message.bytes();
-                    self.add_job_frame(index, Lane::Control, Kind::Remote, &[], MESSAGE_BYTES, |mut out| {
-                        out.put(&bytes)
-                    })
+                    self.add_job_frame(
+                        index,
+                        FrameClass::Control,
+                        Kind::Remote,
+                        &[],
+                        MESSAGE_BYTES,
+                        |mut out| out.put(&bytes),
+                    )
                     .is_some()
                     .then_some(true)
                 }
@@ -277,7 +282,7 @@ impl Ofi {
             last,
         };
         let header: [u8; PIECE_BYTES] = header.bytes();
-        self.add_job_frame(index, Lane::Data, Kind::Piece, &header, bytes, |mut out| {
+        self.add_job_frame(index, FrameClass::Data, Kind::Piece, &header, bytes, |mut out| {
             out.put_user(&source, from, bytes);
         })?;
         if let Some(Job::Pieces { sent, .. }) = self.transfers.job(index) {
@@ -289,16 +294,16 @@ impl Ofi {
     fn add_job_frame(
         &mut self,
         index: u32,
-        lane: Lane,
+        class: FrameClass,
         kind: Kind,
         header: &[u8],
         payload_bytes: usize,
         fill: impl FnOnce(PayloadWriter<'_>),
     ) -> Option<()> {
-        if !self.connections[index as usize].outgoing[lane as usize].has_room() {
+        if !self.connections[index as usize].outgoing[class as usize].has_room() {
             return None;
         }
-        self.add_frame(index, lane, &Outline { kind, id: 0, header, payload_bytes }, fill).ok()
+        self.add_frame(index, class, &Outline { kind, id: 0, header, payload_bytes }, fill).ok()
     }
 
     /// Posts transfers to the devices, in their order, as long as these take them.
@@ -377,10 +382,11 @@ impl Ofi {
     /// Adds the newest values of mailboxes whose earlier value has arrived.
     pub(crate) fn add_mailboxes(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
-        let first = connection.outgoing[Lane::Control as usize].first();
+        let first = connection.outgoing[FrameClass::Control as usize].first();
         for at in 0..connection.mailboxes.len() {
             let connection = &mut self.connections[index as usize];
-            let may_add = connection.may_send() && connection.outgoing[Lane::Control as usize].has_room();
+            let may_add =
+                connection.may_send() && connection.outgoing[FrameClass::Control as usize].has_room();
             let mailbox = &mut connection.mailboxes[at];
             if mailbox.sent.is_some_and(|sent| first.wrapping_sub(sent) as i32 > 0) {
                 mailbox.sent = None;
@@ -391,8 +397,8 @@ impl Ofi {
             let Some((header, payload)) = mailbox.pending.take() else { continue };
             let id = mailbox.id;
             let outline = Outline { kind: Kind::Mailbox, id, header: &header, payload_bytes: payload.len() };
-            let sequence = connection.outgoing[Lane::Control as usize].next_sequence();
-            let added = self.add_frame(index, Lane::Control, &outline, |mut out| out.put(&payload));
+            let sequence = connection.outgoing[FrameClass::Control as usize].next_sequence();
+            let added = self.add_frame(index, FrameClass::Control, &outline, |mut out| out.put(&payload));
             let mailbox = &mut self.connections[index as usize].mailboxes[at];
             match added {
                 Ok(()) => mailbox.sent = Some(sequence),

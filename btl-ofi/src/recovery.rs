@@ -30,6 +30,9 @@ impl Ofi {
                 self.report(class, rail, operation, Some(index), codes);
                 self.suspect(index, Cause::LinkDown);
             }
+            Class::LocalFault if self.connections[index as usize].state == State::Connecting => {
+                self.refuse_connection(index, codes.0);
+            }
             Class::LocalFault => {
                 let is_new = self.connections[index as usize].trouble.is_none();
                 if is_new {
@@ -43,6 +46,17 @@ impl Ofi {
                 self.rails[rail].broken.get_or_insert(codes.0);
                 self.begin_trouble(index);
             }
+        }
+    }
+
+    /// This process lacks what a new connection needs. The layer above tells both ends; the program gets an error that says so.
+    fn refuse_connection(&mut self, index: u32, code: Code) {
+        const FI_ENOMEM: i32 = mend_ffi_ofi::bindings::FI_ENOMEM as i32;
+        let connection = &mut self.connections[index as usize];
+        if !connection.is_reported {
+            connection.is_reported = true;
+            let cause = if code.0 == FI_ENOMEM { Cause::NoMemory } else { Cause::Refused };
+            self.callbacks.push_back(Callback::Error(index, cause));
         }
     }
 

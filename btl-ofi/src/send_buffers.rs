@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers for frames that are sent: of two sizes, in blocks that grow with use.
 //!
-//! A buffer has several holders: the lane, until the frame is acknowledged, and each operation of the device that sends it. It is free when
+//! A buffer has several holders: the class, until the frame is acknowledged, and each operation of the device that sends it. It is free when
 //! the last one has released it.
 
 use crate::memory::Memory;
@@ -97,7 +97,7 @@ impl SendBuffers {
     }
 
     // Hot: per message.
-    /// Whether the lane alone holds the buffer, so that the device does not read it now.
+    /// Whether the class alone holds the buffer, so that the device does not read it now.
     pub fn is_idle(&self, key: BufferKey) -> bool {
         let (class, number) = self.class(key);
         class.holders[number] == 1

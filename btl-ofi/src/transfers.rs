@@ -52,7 +52,7 @@ pub enum What {
     Flush,
 }
 
-/// Pieces that are to be sent, or an answer: for as long as the lane of the connection is full.
+/// Pieces that are to be sent, or an answer: for as long as the class of the connection is full.
 #[derive(Debug)]
 pub enum Job {
     /// The request of a get or an atomic operation, or the end of a transfer of the peer.

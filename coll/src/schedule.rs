@@ -6,8 +6,8 @@
 //!   Running ───────────────────────▶ Running
 //!     │ │         no round left
 //!     │ └──────────────────────────▶ Over(Ok, or the error that did not end the schedule)
-//!     │    a receive fails, or `interrupt`: the other requests are abandoned (I7)
-//!     └────────────────────────────▶ Over(Err); `owed` ranks still expect messages
+//!     │    a receive fails, or `interrupt`: the other requests are abandoned
+//!     └────────────────────────────▶ Abandoned ── they have ended (I7) ──▶ Over(Err); `owed` ranks still expect messages
 //! ```
 //!
 //! A receive that fails ends the schedule at once, since its data are needed; the ranks that still expect messages are
@@ -36,8 +36,10 @@ pub trait MessageLayer {
     fn poll(&self, request: Request) -> State;
     /// Frees a request whose state is `Done`.
     fn release(&mut self, request: Request);
-    /// Ends and frees a request in any state. Its buffer is not accessed any more (I7).
+    /// Gives up and frees a request in any state. Its buffer is not accessed any more when it [has ended](MessageLayer::has_ended).
     fn abandon(&mut self, request: Request);
+    /// Whether an abandoned request has ended: its buffer is not accessed any more (I7).
+    fn has_ended(&self, request: Request) -> bool;
 }
 
 /// What one rank does for one collective operation.
@@ -45,7 +47,7 @@ pub trait MessageLayer {
 pub struct Schedule {
     steps: Vec<Step>,
     next: usize,
-    /// The requests of the present round; when the schedule is over, those that were abandoned.
+    /// The requests of the present round; when the schedule has ended with an error, those that were abandoned.
     running: Vec<Running>,
     phase: Phase,
 }
@@ -65,6 +67,8 @@ enum Phase {
     Running {
         error: Option<PmlError>,
     },
+    /// The schedule ends with this error when its requests have ended.
+    Abandoned(PmlError),
     Over(Result<(), PmlError>),
 }
 
@@ -101,6 +105,7 @@ impl Schedule {
             self.collect(layer);
             match self.phase {
                 Phase::Over(result) => return Some(result),
+                Phase::Abandoned(_) => return None,
                 Phase::Running { .. } if !self.running.is_empty() => return None,
                 Phase::Running { error } if self.next == self.steps.len() => {
                     self.phase = Phase::Over(error.map_or(Ok(()), Err));
@@ -110,14 +115,15 @@ impl Schedule {
         }
     }
 
-    /// Ends the schedule with this error, unless it is over. Its requests are freed, and its buffers are not accessed any more.
+    /// Ends the schedule with this error, unless it has ended. Its requests are freed. Its buffers are not accessed any more when
+    /// [`progress`](Schedule::progress) says that it is over.
     pub fn interrupt(&mut self, layer: &mut impl MessageLayer, error: PmlError) {
         if matches!(self.phase, Phase::Running { .. }) {
             self.running
                 .iter()
                 .filter_map(|running| running.request)
                 .for_each(|request| layer.abandon(request));
-            self.phase = Phase::Over(Err(error));
+            self.phase = Phase::Abandoned(error);
         }
     }
 
@@ -132,9 +138,9 @@ impl Schedule {
         }
     }
 
-    /// The requests that the current round waits for.
+    /// The requests that the current round waits for, or, of a schedule that ends with an error, those that have not ended.
     pub fn awaited(&self) -> impl Iterator<Item = Request> {
-        let is_running = matches!(self.phase, Phase::Running { .. });
+        let is_running = !matches!(self.phase, Phase::Over(_));
         self.running.iter().filter(move |_| is_running).filter_map(|running| running.request)
     }
 
@@ -151,8 +157,16 @@ impl Schedule {
 
     /// Frees the requests that have ended. An error that ends the schedule interrupts it.
     fn collect(&mut self, layer: &mut impl MessageLayer) {
-        if let Phase::Over(_) = self.phase {
-            return;
+        match self.phase {
+            Phase::Over(_) => return,
+            Phase::Abandoned(error) => {
+                let mut requests = self.running.iter().filter_map(|running| running.request);
+                if requests.all(|request| layer.has_ended(request)) {
+                    self.phase = Phase::Over(Err(error));
+                }
+                return;
+            }
+            Phase::Running { .. } => {}
         }
         let (mut fatal, mut other) = (None, None);
         self.running.retain_mut(|running| {
@@ -182,6 +196,7 @@ impl Schedule {
         if let Some(error) = fatal {
             mend_base::reach!("coll.schedule: a request failed");
             self.interrupt(layer, error);
+            self.collect(layer);
         }
     }
 
@@ -355,4 +370,67 @@ pub(crate) fn check_operation(op: Op, datatype: Datatype) -> Result<(), Error> {
 pub(crate) fn check_same_elements(send: Option<&TypedBuffer>, receive: &TypedBuffer) -> Result<(), Error> {
     let same = |send: &TypedBuffer| send.datatype() == receive.datatype() && send.count() == receive.count();
     if send.is_none_or(same) { Ok(()) } else { Err(Error::Count) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Builder, MessageLayer};
+    use mend_base::{Key, Rank};
+    use mend_datatype::TypedBuffer;
+    use mend_pml::{Error, Request, Started, State};
+
+    const SEND: Request = Request(Key { index: 1, generation: 1 });
+    const RECEIVE: Request = Request(Key { index: 2, generation: 1 });
+    const FAILED: Error = Error::ProcFailed(Rank(1));
+
+    /// A send that runs, and a receive that has failed.
+    #[derive(Default)]
+    struct Layer {
+        abandoned: Vec<Request>,
+        /// The transports use the memory of abandoned requests no more.
+        released: bool,
+    }
+
+    impl MessageLayer for Layer {
+        fn send(&mut self, _to: Rank, _data: TypedBuffer) -> Result<Started, Error> {
+            Ok(Started::Running(SEND))
+        }
+        fn receive(&mut self, _from: Rank, _data: TypedBuffer) -> Result<Started, Error> {
+            Ok(Started::Running(RECEIVE))
+        }
+        fn whole_messages(&self, _from: Rank) -> usize {
+            0
+        }
+        fn poll(&self, request: Request) -> State {
+            if request == RECEIVE { State::Done(Err(FAILED)) } else { State::Running }
+        }
+        fn release(&mut self, _request: Request) {}
+        fn abandon(&mut self, request: Request) {
+            self.abandoned.push(request);
+        }
+        fn has_ended(&self, request: Request) -> bool {
+            assert_eq!(request, SEND);
+            self.released
+        }
+    }
+
+    #[test]
+    fn a_schedule_with_an_error_is_over_when_its_abandoned_requests_have_ended() {
+        let data = TypedBuffer::empty();
+        let add = |builder: &mut Builder| {
+            builder.send(1, &data);
+            builder.receive(1, &data);
+            builder.wait_all();
+            Ok(())
+        };
+        let mut schedule = Builder::build(Rank(0), 2, add).expect("the steps are right");
+        let mut layer = Layer::default();
+        assert_eq!(schedule.progress(&mut layer), None);
+        schedule.interrupt(&mut layer, Error::Revoked);
+        assert_eq!(schedule.progress(&mut layer), None, "its buffers are used");
+        assert_eq!((&layer.abandoned[..], schedule.awaited().collect::<Vec<_>>()), (&[SEND][..], vec![SEND]));
+        layer.released = true;
+        assert_eq!(schedule.progress(&mut layer), Some(Err(FAILED)), "the first error counts");
+        assert_eq!(schedule.owed().collect::<Vec<_>>(), [Rank(1)]);
+    }
 }

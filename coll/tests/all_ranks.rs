@@ -213,6 +213,9 @@ impl MessageLayer for RankPort<'_> {
         );
     }
 
+    fn has_ended(&self, _request: Request) -> bool {
+        true
+    }
     fn abandon(&mut self, request: Request) {
         for queue in self.0.posted.values_mut() {
             queue.retain(|transfer| transfer.request != Some(number(request)));

@@ -102,6 +102,22 @@ impl TypedBuffer {
         }
     }
 
+    /// The memory of the packed bytes, if they lie there one behind the other.
+    pub fn contiguous(&self) -> Option<UserMemory> {
+        let is_contiguous = self.datatype.row().is_contiguous();
+        if is_contiguous { self.memory.part(0, self.packed_bytes()) } else { None }
+    }
+
+    /// Writes `bytes` bytes of `from`, from `offset` on, to the packed offset `at`. Panics where they reach past an end.
+    pub fn unpack_memory(&self, at: usize, from: &UserMemory, offset: usize, bytes: usize) {
+        let mut block = [0; BLOCK_BYTES];
+        for done in (0..bytes).step_by(BLOCK_BYTES) {
+            let piece = &mut block[..BLOCK_BYTES.min(bytes - done)];
+            from.read(offset + done, piece);
+            self.unpack(at + done, Payload::from(&*piece));
+        }
+    }
+
     /// Copies the elements of `from` to the front of this buffer, as a message to oneself would. The memories may overlap only where
     /// they are the same elements. Copies as many bytes as both have, and returns the number.
     pub fn copy_from(&self, from: &TypedBuffer) -> usize {
@@ -242,6 +258,24 @@ mod tests {
         assert_eq!(flat.copy_from(&from), 6 * count);
         let wanted: Vec<u8> = map(pair, count).iter().map(|&at| bytes[at]).collect();
         assert_eq!(packed.to_vec(), wanted);
+    }
+
+    #[test]
+    fn memory_is_contiguous_or_else_unpacked_from_another_in_pieces() {
+        let (_, flat) = typed(&[1, 2, 3, 4], Datatype::BYTE, 3);
+        assert_eq!(flat.contiguous().unwrap().len(), 3);
+        let pair = Datatype::from_handle(0x22c).unwrap();
+        let count = 1500;
+        let (buffer, gaps) = typed(&vec![0xee; 8 * count], pair, count as u64);
+        assert!(gaps.contiguous().is_none());
+        let packed: Vec<u8> = (0..6 * count).map(|i| (i % 251) as u8).collect();
+        let from = UserMemory::of_buffer(&Buffer::from_bytes(&packed));
+        for (at, bytes) in [(0, 4100), (4100, 4900)] {
+            gaps.unpack_memory(at, &from, at, bytes);
+        }
+        let mut wanted = vec![0xee; 8 * count];
+        map(pair, count).iter().zip(packed).for_each(|(&at, byte)| wanted[at] = byte);
+        assert_eq!(buffer.to_vec(), wanted);
     }
 
     #[test]

@@ -27,7 +27,7 @@ use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error as PmlError, Lent, Request, SendMode, Started, State};
 use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::tree::{Shape, Tree};
-use mend_transport::{Btl, Buffer, UserMemory};
+use mend_transport::{Buffer, Rdma, UserMemory};
 use std::sync::Arc;
 
 /// The part of one member of the group.
@@ -81,7 +81,7 @@ impl Announcement {
     }
 
     /// Begins. `number`: that of the first process of the group, or why it has none. `Err`: nothing was begun.
-    pub fn start<N: Btl, R>(
+    pub fn start<N: Rdma, R>(
         &mut self,
         number: Option<Result<u32, Detail>>,
         layers: &mut Layers<N, R>,
@@ -100,7 +100,7 @@ impl Announcement {
     }
 
     /// The number, once it is known here and the children get it.
-    pub fn progress<N: Btl, R>(
+    pub fn progress<N: Rdma, R>(
         &mut self,
         layers: &mut Layers<N, R>,
         ends: &Ends,
@@ -129,13 +129,13 @@ impl Announcement {
     }
 
     /// Ends it before it is over.
-    pub fn give_up<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+    pub fn give_up<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) {
         if let Some(receive) = self.receive.take() {
             layers.pml.abandon(receive);
         }
     }
 
-    fn on_received<N: Btl, R>(
+    fn on_received<N: Rdma, R>(
         &mut self,
         result: Result<(), PmlError>,
         layers: &mut Layers<N, R>,
@@ -155,7 +155,7 @@ impl Announcement {
     }
 
     /// Posts the receive of the parent's message.
-    fn post<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) -> Result<(), Error> {
+    fn post<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) -> Result<(), Error> {
         let tree = Tree::new(self.ranks.len() as u32, Shape::USUAL);
         let Some(parent) = tree.parent(self.me, &Ranks::new()) else {
             // The first process of the group allocates the number.
@@ -197,7 +197,7 @@ impl Announcement {
 
     /// Sends to the children. A child for which there is no memory now has its turn later; one that cannot be reached votes no, as this
     /// member does.
-    fn forward<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) {
+    fn forward<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) {
         let Announcement { channel, tag, message, unsent, .. } = self;
         let Layers { net, pml, .. } = layers;
         unsent.retain(|&to| {

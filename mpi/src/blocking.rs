@@ -11,7 +11,7 @@ use crate::{CommKey, Detail, Engine, Error, ErrorClass, Request, State};
 use mend_base::{Source, TagSelector};
 use mend_pml::Status;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// An operation that a blocking call waits for.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl BlockingOperation {
 
     /// Ends the wait before the operation ends: a receive that no message has matched is cancelled, and every other operation goes on
     /// and is removed when it ends.
-    pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
+    pub(crate) fn give_up<N: Rdma, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         engine.cancel(self.request);
         engine.free_request(self.request);
     }
@@ -44,7 +44,7 @@ impl BlockingOperation {
     /// The result of the operation, which is released, once it has ended. `threads`: as for
     /// [`CompletionCall::poll`](crate::CompletionCall::poll).
     #[inline]
-    pub fn poll<N: Btl, R: Runtime>(
+    pub fn poll<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         threads: impl FnOnce() -> Option<u32>,
@@ -63,7 +63,7 @@ impl BlockingOperation {
     }
 
     #[cold]
-    fn end_unsatisfiable<N: Btl, R: Runtime>(
+    fn end_unsatisfiable<N: Rdma, R: Runtime>(
         &self,
         engine: &mut Engine<N, R>,
         threads: impl FnOnce() -> Option<u32>,
@@ -76,7 +76,7 @@ impl BlockingOperation {
 
     /// Cancels the receive, unless a message has arrived for it (row PP9).
     #[cold]
-    fn end_pending_failure<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>) -> State {
+    fn end_pending_failure<N: Rdma, R: Runtime>(&mut self, engine: &mut Engine<N, R>) -> State {
         engine.progress_again();
         if engine.poll(self.request) == State::PendingFailure {
             mend_base::reach!("mpi.blocking: a pending failure ends a receive");
@@ -91,7 +91,7 @@ impl BlockingOperation {
 
 /// The error of a receive from any source that was cancelled because of its pending failure. It names the failed rank.
 #[cold]
-fn proc_failed<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: Request) -> Error {
+fn proc_failed<N: Rdma, R: Runtime>(engine: &Engine<N, R>, request: Request) -> Error {
     match engine.pending_failure(request).detail {
         Detail::SenderMayHaveFailed(Some(rank)) => Detail::ProcFailed(rank).into(),
         detail => Error { class: ErrorClass::ProcFailed, detail },
@@ -113,7 +113,7 @@ impl Probe {
     }
 
     /// MPI_Probe: the status of the message, once there is one, or the reason why none will arrive (row PP14).
-    pub fn poll<N: Btl, R: Runtime>(
+    pub fn poll<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         threads: impl FnOnce() -> Option<u32>,
@@ -133,14 +133,14 @@ impl Probe {
     }
 
     /// MPI_Iprobe. A source that has finalized is not an error here, since the call does not wait for a message.
-    pub fn test<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) -> Result<Option<Status>, Error> {
+    pub fn test<N: Rdma, R: Runtime>(&self, engine: &mut Engine<N, R>) -> Result<Option<Status>, Error> {
         match self.find(engine) {
             Err(error) if matches!(error.detail, Detail::PeerLeft(_)) => Ok(None),
             found => found,
         }
     }
 
-    fn find<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) -> Result<Option<Status>, Error> {
+    fn find<N: Rdma, R: Runtime>(&self, engine: &mut Engine<N, R>) -> Result<Option<Status>, Error> {
         engine.probe(self.comm, self.from, self.tag)
     }
 }
@@ -156,12 +156,12 @@ impl CommunicatorCreation {
     }
 
     /// Ends the wait before the creation ends. The creation goes on, since the other members wait for this one.
-    pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
+    pub(crate) fn give_up<N: Rdma, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         engine.free_request(self.0);
     }
 
     /// The communicator, once it is created; `Ok(None)`: this process is not a member of it. Releases the request.
-    pub fn poll<N: Btl, R: Runtime>(
+    pub fn poll<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
     ) -> Option<Result<Option<CommKey>, Error>> {

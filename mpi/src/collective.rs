@@ -33,10 +33,10 @@ use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_coll::Schedule;
 use mend_pml::{Channel, End, Ends, Lent, Status};
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// The other parts of the engine that operations use, borrowed during a call.
-pub(crate) struct Parts<'a, N: Btl, R> {
+pub(crate) struct Parts<'a, N: Rdma, R> {
     pub layers: &'a mut Layers<N, R>,
     pub communicators: &'a mut Communicators,
     pub peer_reports: &'a mut PeerReports<N::Endpoint>,
@@ -64,6 +64,8 @@ pub(crate) struct Active {
     query: Option<LivenessQuery>,
     /// The members that still expect messages were poisoned.
     given_up: bool,
+    /// Its communicator was revoked while it ran: it ends with that.
+    revoked: bool,
 }
 
 /// Collective operations that are not released.
@@ -99,7 +101,7 @@ impl Collectives {
 
     /// Starts an operation of `comm` on one of its contexts. All members start the same ones on a context in the same order (MPI-5.0
     /// §6.1).
-    pub fn start<N: Btl, R: Runtime>(
+    pub fn start<N: Rdma, R: Runtime>(
         &mut self,
         comm: CommKey,
         channel: Channel,
@@ -127,7 +129,7 @@ impl Collectives {
         let Some(tag) = parts.layers.pml.begin_operation(channel) else {
             return Err(not_started(channel, size, parts));
         };
-        let active = Active { schedule, channel, tag, query: None, given_up: false };
+        let active = Active { schedule, channel, tag, query: None, given_up: false, revoked: false };
         let Ok(key) = self.operations.begin(comm, active) else {
             parts.layers.pml.end_operation(channel, tag);
             return Err(poison_all(channel, tag, size, parts));
@@ -148,7 +150,7 @@ impl Collectives {
     }
 
     /// This member cannot start an operation that the others start: they are poisoned. Returns the error.
-    pub fn skip<N: Btl, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Error {
+    pub fn skip<N: Rdma, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Error {
         let entry = parts.communicators.get(comm).map(|entry| (entry.collective(), entry.members().len()));
         match entry {
             Some((channel, size)) => not_started(channel, size as u32, parts),
@@ -157,13 +159,13 @@ impl Collectives {
     }
 
     /// Makes progress on all operations that run. Returns how many ended.
-    pub fn progress<N: Btl, R: Runtime>(&mut self, parts: &mut Parts<'_, N, R>) -> u32 {
+    pub fn progress<N: Rdma, R: Runtime>(&mut self, parts: &mut Parts<'_, N, R>) -> u32 {
         self.end_some(|comm, active| progress(comm, active, parts))
     }
 
     /// A step of publishing a failure, after the requests: ends the operations that need the failed member. Those that do not go on.
     /// Point-to-point messages on these communicators go on (Row CO12), and so do operations on others (Row CO5).
-    pub fn on_death<N: Btl, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
+    pub fn on_death<N: Rdma, R: Runtime>(&mut self, dead: PeerIndex, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = parts.communicators.get(comm)?;
             let rank = entry.rank_of(dead)?;
@@ -179,7 +181,7 @@ impl Collectives {
     }
 
     /// The communicator is revoked: ends all operations on its collective context (Row CO6).
-    pub fn revoke<N: Btl, R: Runtime>(&mut self, revoked: CommKey, parts: &mut Parts<'_, N, R>) {
+    pub fn revoke<N: Rdma, R: Runtime>(&mut self, revoked: CommKey, parts: &mut Parts<'_, N, R>) {
         self.end_some(|comm, active| {
             let entry = parts.communicators.get(comm).filter(|_| comm == revoked)?;
             let channel = active.channel;
@@ -192,14 +194,14 @@ impl Collectives {
             active.schedule.interrupt(&mut channel, error);
             // The revocation reaches the others: they need no poison.
             give_up(active, None, false, parts);
-            end_at_pml(active, parts);
-            Some(conclude(comm, Err(error), parts))
+            active.revoked = true;
+            progress(comm, active, parts)
         });
     }
 
     /// Ends an operation that has no request of the program, before it is over, and releases it. `poisons`: members that expect messages
     /// of it are told; otherwise they learn it in another way.
-    pub fn give_up<N: Btl, R: Runtime>(&mut self, key: Key, poisons: bool, parts: &mut Parts<'_, N, R>) {
+    pub fn give_up<N: Rdma, R: Runtime>(&mut self, key: Key, poisons: bool, parts: &mut Parts<'_, N, R>) {
         let Some(comm) = self.operations.comm_of(key) else { return };
         let Some(active) = self.operations.running_mut(key) else { return };
         let mut channel = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
@@ -231,7 +233,7 @@ impl Collectives {
     }
 
     /// The runtime has answered that a peer lives: this answers queries, or makes them ask again.
-    pub fn on_alive<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+    pub fn on_alive<N: Rdma, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
         let mut again = false;
         for key in &self.active {
             if let Some(Active { query: Some(query), .. }) = self.operations.running_mut(*key) {
@@ -245,13 +247,14 @@ impl Collectives {
 }
 
 /// Makes progress on one operation. Returns its result if it is over.
-fn progress<N: Btl, R: Runtime>(
+fn progress<N: Rdma, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
     parts: &mut Parts<'_, N, R>,
 ) -> Option<Result<Status, Error>> {
     let mut messages = CollectiveChannel::new(parts.layers, parts.ends, active.channel, active.tag);
     let result = match active.schedule.progress(&mut messages)? {
+        _ if active.revoked => Err(mend_pml::Error::Revoked),
         Ok(()) => Ok(()),
         Err(error @ mend_pml::Error::Truncated(_)) => Err(error),
         Err(error) => Err(settle(comm, active, error, parts)?),
@@ -263,7 +266,7 @@ fn progress<N: Btl, R: Runtime>(
 /// Gives an operation up whose schedule has ended with `error`. Returns the error of the operation; `None` while it may have a cause that
 /// is not published here (I2).
 #[cold]
-fn settle<N: Btl, R: Runtime>(
+fn settle<N: Rdma, R: Runtime>(
     comm: CommKey,
     active: &mut Active,
     error: mend_pml::Error,
@@ -309,7 +312,12 @@ fn settle<N: Btl, R: Runtime>(
 }
 
 /// The PML takes no message of the operation any more. The members that still expect messages of it are poisoned, once, if `poisons`.
-fn give_up<N: Btl, R>(active: &mut Active, failed: Option<Rank>, poisons: bool, parts: &mut Parts<'_, N, R>) {
+fn give_up<N: Rdma, R>(
+    active: &mut Active,
+    failed: Option<Rank>,
+    poisons: bool,
+    parts: &mut Parts<'_, N, R>,
+) {
     if core::mem::replace(&mut active.given_up, true) {
         return;
     }
@@ -319,13 +327,13 @@ fn give_up<N: Btl, R>(active: &mut Active, failed: Option<Rank>, poisons: bool, 
 }
 
 /// The operation is over for the PML.
-fn end_at_pml<N: Btl, R>(active: &Active, parts: &mut Parts<'_, N, R>) {
+fn end_at_pml<N: Rdma, R>(active: &Active, parts: &mut Parts<'_, N, R>) {
     parts.layers.pml.end_operation(active.channel, active.tag);
 }
 
 /// A member has failed, so an operation is not started, and no later one will be: the members that expect messages of it are poisoned.
 #[cold]
-fn refuse<N: Btl, R>(
+fn refuse<N: Rdma, R>(
     channel: Channel,
     size: u32,
     schedule: Result<Schedule, mend_coll::Error>,
@@ -346,20 +354,20 @@ fn refuse<N: Btl, R>(
 
 /// There is no memory for an operation: it uses up its tag, and all members are poisoned, since its schedule may not be known.
 #[cold]
-fn not_started<N: Btl, R>(channel: Channel, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
+fn not_started<N: Rdma, R>(channel: Channel, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
     mend_base::reach!("mpi.collective: no memory");
     let tag = parts.layers.pml.skip_operation(channel);
     poison_all(channel, tag, size, parts)
 }
 
-fn poison_all<N: Btl, R>(channel: Channel, tag: Tag, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
+fn poison_all<N: Rdma, R>(channel: Channel, tag: Tag, size: u32, parts: &mut Parts<'_, N, R>) -> Error {
     let Layers { net, pml, .. } = &mut *parts.layers;
     pml.give_up_operation(Lent { net, ends: parts.ends }, channel, tag, None, (0..size).map(Rank));
     Error::of(Detail::NoMemory)
 }
 
 /// Ends an operation, and returns its result.
-fn conclude<N: Btl, R: Runtime>(
+fn conclude<N: Rdma, R: Runtime>(
     comm: CommKey,
     result: Result<(), mend_pml::Error>,
     parts: &mut Parts<'_, N, R>,

@@ -18,7 +18,7 @@ use mend_coll::{Framework, Selection};
 use mend_comm::{Communicator, Group, Remote};
 use mend_pml::{Channel, CommIndex, Ends};
 use mend_proto::identity::IdentityAllocator;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 pub(crate) use properties::Properties;
 use std::sync::Arc;
 
@@ -186,7 +186,7 @@ impl CommEntry {
         self.freed
     }
 
-    fn close<N: Btl, R>(&self, layers: &mut Layers<N, R>) {
+    fn close<N: Rdma, R>(&self, layers: &mut Layers<N, R>) {
         let opened_late = [self.creation, self.agreement, self.leaders].into_iter().flatten();
         for channel in [self.user, self.collective].into_iter().chain(opened_late) {
             layers.pml.close(channel);
@@ -230,7 +230,7 @@ impl Communicators {
     }
 
     /// Creates WORLD of `size` ranks, and SELF, whose member has the peer index `index`.
-    pub fn open_predefined<N: Btl, R>(
+    pub fn open_predefined<N: Rdma, R>(
         &mut self,
         me: Peer,
         size: u32,
@@ -363,7 +363,7 @@ impl Communicators {
 
     /// MPI_Comm_free, which is local: the handle is invalid at once; operations that run on the communicator go on. Its time does not
     /// depend on the number of communicators or requests.
-    pub fn free<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
+    pub fn free<N: Rdma, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) -> Result<(), Error> {
         if comm == self.world || comm == self.myself {
             return Err(Error::of(Detail::PredefinedCommunicator));
         }
@@ -375,7 +375,7 @@ impl Communicators {
     }
 
     /// Counts down for a collective operation that has ended.
-    pub fn end_operation<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
+    pub fn end_operation<N: Rdma, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
         if let Some(entry) = self.table.get_mut(comm.0) {
             entry.running -= 1;
         }
@@ -384,7 +384,7 @@ impl Communicators {
 
     /// Closes the channels of a freed communicator if no collective operation runs on it, and removes the communicator if no request
     /// on it is left.
-    fn close_if_idle<N: Btl, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
+    fn close_if_idle<N: Rdma, R>(&mut self, comm: CommKey, layers: &mut Layers<N, R>) {
         let Some(entry) = self.table.get(comm.0).filter(|entry| entry.freed && entry.running == 0) else {
             return;
         };
@@ -395,7 +395,7 @@ impl Communicators {
     }
 
     /// Closes and removes all communicators: from now on messages of other processes are refused.
-    pub fn close_all<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+    pub fn close_all<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) {
         self.unused = None;
         for (_, entry) in core::mem::take(&mut self.table).iter() {
             entry.close(layers);
@@ -440,7 +440,7 @@ impl Communicators {
     }
 
     /// Creates the communicator after the exchange over `parent`. `None`: this process is not a member of it.
-    pub fn commit<N: Btl, R>(
+    pub fn commit<N: Rdma, R>(
         &mut self,
         parent: CommKey,
         creation: &PendingCreation,
@@ -488,7 +488,7 @@ impl Communicators {
     /// they send on it are refused.
     ///
     /// Returns the identity, if messages on it are refused from now on.
-    pub fn roll_back<N: Btl, R>(
+    pub fn roll_back<N: Rdma, R>(
         &self,
         parent: CommKey,
         creation: &PendingCreation,
@@ -501,7 +501,11 @@ impl Communicators {
     /// A communicator with this identity is not created here: messages that other members send on it are refused.
     ///
     /// Returns the identity, if messages on it are refused from now on.
-    pub fn never_create<N: Btl, R>(&self, identity: Identity, layers: &mut Layers<N, R>) -> Option<Identity> {
+    pub fn never_create<N: Rdma, R>(
+        &self,
+        identity: Identity,
+        layers: &mut Layers<N, R>,
+    ) -> Option<Identity> {
         if layers.pml.is_used(identity) {
             return None;
         }
@@ -511,7 +515,7 @@ impl Communicators {
     }
 
     /// The channel for creations among some members of `comm`.
-    pub fn creation_channel<N: Btl, R>(
+    pub fn creation_channel<N: Rdma, R>(
         &mut self,
         comm: CommKey,
         ends: &Ends,
@@ -522,7 +526,7 @@ impl Communicators {
 
     /// The channel for two leaders that are members of `comm`. Notes of leaders and announcements must not match each other's receives:
     /// threads may use one tag for both at a time.
-    pub fn leaders_channel<N: Btl, R>(
+    pub fn leaders_channel<N: Rdma, R>(
         &mut self,
         comm: CommKey,
         ends: &Ends,
@@ -535,7 +539,7 @@ impl Communicators {
     }
 
     /// The channel for agreements of the members of `comm` by schedules.
-    pub fn agreement_channel<N: Btl, R>(
+    pub fn agreement_channel<N: Rdma, R>(
         &mut self,
         comm: CommKey,
         ends: &Ends,
@@ -545,7 +549,7 @@ impl Communicators {
     }
 
     /// A channel of `comm` that is opened when it is first used, and then is in `slot`.
-    fn late_channel<N: Btl, R>(
+    fn late_channel<N: Rdma, R>(
         &mut self,
         comm: CommKey,
         kind: ContextKind,
@@ -563,7 +567,7 @@ impl Communicators {
     }
 
     /// Adds the communicator to the table and opens its two channels. Early messages for it are delivered to them.
-    pub fn enter<N: Btl, R>(
+    pub fn enter<N: Rdma, R>(
         &mut self,
         communicator: Communicator,
         members: Arc<[PeerIndex]>,
@@ -615,7 +619,7 @@ impl Communicators {
 }
 
 /// Opens a context that most communicators do not need.
-fn open_late<N: Btl, R>(
+fn open_late<N: Rdma, R>(
     comm: CommKey,
     context_kind: ContextKind,
     communicator: &Communicator,

@@ -21,7 +21,7 @@ use crate::engine::unsatisfiable::ends_the_wait;
 use crate::{CommKey, Detail, Engine, Error, ErrorClass, RequestHandle, State};
 use mend_pml::Status;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// For which of its requests a call waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -126,7 +126,7 @@ impl CompletionCall {
     // Hot: per poll.
     /// The result, once the call returns; `Err`: a request does not exist, and nothing was changed. `threads`: the number of threads of
     /// the program that may start operations; called for unsatisfiable receives only.
-    pub fn poll<N: Btl, R: Runtime>(
+    pub fn poll<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         requests: &[RequestHandle],
@@ -173,7 +173,7 @@ impl CompletionCall {
 
     /// The waiter looks at what the call waits for: whether one of several requests may end it.
     #[cold]
-    fn note_alternatives<N: Btl, R: Runtime>(&self, engine: &Engine<N, R>, requests: &[RequestHandle]) {
+    fn note_alternatives<N: Rdma, R: Runtime>(&self, engine: &Engine<N, R>, requests: &[RequestHandle]) {
         let active = requests.iter().filter(|&&request| handle_state(engine, request) == HandleState::Active);
         if self.want != WaitMode::All && active.count() > 1 {
             engine.note_alternatives();
@@ -182,7 +182,7 @@ impl CompletionCall {
 
     /// From the second poll on, [`Engine::is_ready`] polls the rings of the peers from which the requests expect messages. The first call
     /// of progress polls all rings, and often completes the call.
-    fn expect<N: Btl, R: Runtime>(&mut self, engine: &mut Engine<N, R>, requests: &[RequestHandle]) {
+    fn expect<N: Rdma, R: Runtime>(&mut self, engine: &mut Engine<N, R>, requests: &[RequestHandle]) {
         if self.polls > 1 && !self.expects_set {
             self.expects_set = true;
             engine.expect_requests(requests);
@@ -194,7 +194,7 @@ impl CompletionCall {
     /// operation that failed), because an error of a later request must end the call too, and a blocked thread is woken only once
     /// for it. If a receive may be unsatisfiable, all requests are polled every time,
     /// since only this process can change that.
-    fn first_states<N: Btl, R: Runtime>(
+    fn first_states<N: Rdma, R: Runtime>(
         &mut self,
         engine: &Engine<N, R>,
         requests: &[RequestHandle],
@@ -232,7 +232,7 @@ enum FirstStates {
 
 // Hot: per poll.
 /// The calls that test: polls the requests once. `Err`: a request does not exist, and nothing was changed.
-pub fn test<N: Btl, R: Runtime>(
+pub fn test<N: Rdma, R: Runtime>(
     want: WaitMode,
     engine: &mut Engine<N, R>,
     requests: &[RequestHandle],
@@ -267,7 +267,7 @@ enum HandleState {
 }
 
 // Hot: per poll.
-fn handle_state<N: Btl, R: Runtime>(engine: &Engine<N, R>, request: RequestHandle) -> HandleState {
+fn handle_state<N: Rdma, R: Runtime>(engine: &Engine<N, R>, request: RequestHandle) -> HandleState {
     let request = match request {
         RequestHandle::Null => return HandleState::Null,
         RequestHandle::EndedAtStart => return HandleState::Complete(Ok(Status::EMPTY)),
@@ -291,7 +291,7 @@ fn single(requests: &[RequestHandle]) -> Option<RequestHandle> {
 // Hot: per call.
 /// Reports the one request of a call, which is complete without an error, as [`StateCounts::report`] would.
 #[inline]
-fn report_single<N: Btl, R: Runtime>(
+fn report_single<N: Rdma, R: Runtime>(
     want: WaitMode,
     engine: &mut Engine<N, R>,
     one: RequestHandle,
@@ -326,7 +326,7 @@ struct StateCounts {
 }
 
 impl StateCounts {
-    fn of<N: Btl, R: Runtime>(
+    fn of<N: Rdma, R: Runtime>(
         engine: &Engine<N, R>,
         requests: &[RequestHandle],
     ) -> Result<StateCounts, Error> {
@@ -347,7 +347,7 @@ impl StateCounts {
         Ok(counts)
     }
 
-    fn report<N: Btl, R: Runtime>(
+    fn report<N: Rdma, R: Runtime>(
         self,
         want: WaitMode,
         engine: &mut Engine<N, R>,
@@ -382,7 +382,7 @@ impl StateCounts {
 }
 
 /// Writes the OUT arguments of one call, in the order of its requests.
-struct Writer<'a, N: Btl, R: Runtime, A> {
+struct Writer<'a, N: Rdma, R: Runtime, A> {
     engine: &'a mut Engine<N, R>,
     requests: &'a [RequestHandle],
     out: &'a mut A,
@@ -392,7 +392,7 @@ struct Writer<'a, N: Btl, R: Runtime, A> {
     communicator: Option<CommKey>,
 }
 
-impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
+impl<N: Rdma, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
     fn empty(&mut self, index: usize) {
         self.out.status(index, index, Ok(Status::EMPTY), self.with_error);
     }
@@ -495,7 +495,7 @@ impl<N: Btl, R: Runtime, A: OutArguments> Writer<'_, N, R, A> {
 /// Ends unsatisfiable receives, if no other thread can start a send. Waitall ends each of them. The other calls end one only if all
 /// requests are unsatisfiable: else another request may end the call, and its caller may then send to itself.
 #[cold]
-fn end_unsatisfiable<N: Btl, R: Runtime>(
+fn end_unsatisfiable<N: Rdma, R: Runtime>(
     want: WaitMode,
     engine: &mut Engine<N, R>,
     requests: &[RequestHandle],

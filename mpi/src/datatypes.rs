@@ -5,7 +5,7 @@
 use crate::{Detail, Engine, Error};
 use mend_datatype::{Datatype, Op};
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// The handle of a datatype, as the program gave it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ impl DatatypeHandle {
     }
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     // Hot: per message.
     /// The datatype with this handle.
     #[inline(always)]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The protocols, by the active-message id of their messages and by the owner in their cookies: one table for both.
 //!
-//! The PML takes its own messages before they are dispatched here. A message with a reserved id is garbage, as one with an unknown
+//! The PML takes its own messages, and the ends of its own operations, before they are dispatched here. A message with a reserved id is garbage, as one with an unknown
 //! id: no correct peer of this version sends it. A new protocol adds its arm to [`Dispatch`], and sends its control messages through
 //! the queue that all protocols share (`Ob1::open_control`, `Ob1::send_control`).
 
@@ -61,7 +61,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Upcalls<E> for Dispatch<'_, E> {
         }
     }
 
-    /// No protocol of this version passes a cookie to a transport, so the end of a transfer is a bug of a transport.
+    /// Of the protocols of this version the PML alone passes cookies to transports, and takes their ends itself: the end of another
+    /// operation is a bug of a transport.
     #[cold]
     fn on_done(&mut self, done: Cookie, _result: Result<(), SendError>) {
         let protocol = protocol_of(done.owner());

@@ -47,12 +47,12 @@ use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
 use mend_pml::{CommIndex, Config, Ends, Lent, Ob1, PollingReceive, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
-use mend_transport::{Btl, Card};
+use mend_transport::{Card, Rdma};
 pub use reports::OpenCounts;
 
 /// All MPI state of one process, as a value: a test may have a thousand of them.
 #[derive(Debug)]
-pub struct Engine<N: Btl, R: Runtime> {
+pub struct Engine<N: Rdma, R: Runtime> {
     layers: Layers<N, R>,
     peer_reports: PeerReports<N::Endpoint>,
     ends: Ends,
@@ -71,6 +71,8 @@ pub struct Engine<N: Btl, R: Runtime> {
     /// The time of the last call of progress.
     now: Instant,
     phase: Phase,
+    /// This process has nothing to send, and waits until all has been received.
+    is_flushing: bool,
     /// The number of calls of [`progress_again`](Engine::progress_again), by which a future sees that its poll made progress;
     /// wraps.
     repeated_progress: u32,
@@ -97,7 +99,7 @@ pub enum EngineStartError {
     Communicators(#[from] Error),
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Publishes the card of the transports `net`, and creates WORLD and SELF. The framework is of the same settings.
     pub fn new(
         now: Instant,
@@ -144,6 +146,7 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
             call_reports: CallReports::default(),
             now: Instant(0),
             phase: Phase::Running,
+            is_flushing: false,
             repeated_progress: 0,
         };
         let index = engine.peer_reports.peer_index(me);
@@ -424,7 +427,8 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
     }
 
     /// Releases a send and its buffer at once: the send continues from a copy, since its receiver lives and must receive the
-    /// message. `false`: there is no memory for a copy; the send goes on from the buffer, and is not released.
+    /// message. `false`: there is no memory for a copy, or the receiver may still read the buffer; the send goes on from the buffer, and is
+    /// not released. The caller calls again after progress.
     pub(crate) fn continue_from_copy(&mut self, request: Request) -> bool {
         let mut has_copy = true;
         self.release_by(request, |pml, key| {
@@ -451,8 +455,13 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         Ok(request)
     }
 
-    /// A step of MPI_Finalize, to be called after progress until it returns true: then this process has nothing to send, and the
-    /// runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
+    /// Whether [`finish`](Engine::finish) waits until the peers have received everything: of that progress has no event.
+    pub fn is_flushing(&self) -> bool {
+        self.is_flushing && self.phase == Phase::Closing
+    }
+
+    /// A step of MPI_Finalize, to be called after progress until it returns true: then this process has nothing to send, its peers have
+    /// received everything, and the runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
         let is_idle =
@@ -469,6 +478,12 @@ impl<N: Btl, R: Runtime> Engine<N, R> {
         if self.phase == Phase::Closing && self.layers.pml.idle() && self.member_protocols.has_sent_all() {
             // Until here this process could be found dead. It leaves when the others can hear that it is not.
             if self.heartbeats.quit(&mut self.layers) && !self.layers.pml.idle() {
+                return false;
+            }
+            // What a peer has not received would be lost with this process. A suspected peer receives nothing until the runtime has answered.
+            self.is_flushing = true;
+            if self.peer_reports.some_suspected() || !self.layers.net.is_flushed() {
+                mend_base::reach!("mpi.finish: a peer has not received everything");
                 return false;
             }
             self.heartbeats.end();

@@ -21,16 +21,16 @@ use mend_comm::Group;
 use mend_datatype::{Op, TypedBuffer};
 use mend_pml::{SendMode, Status};
 use mend_runtime::Runtime;
-use mend_transport::{Btl, Buffer, UserMemory};
+use mend_transport::{Buffer, Rdma, UserMemory};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The MPI of one process, shared by its tasks on one thread.
 #[derive(Debug)]
-pub struct Mpi<N: Btl, R: Runtime>(Rc<Shared<N, R>>);
+pub struct Mpi<N: Rdma, R: Runtime>(Rc<Shared<N, R>>);
 
 #[derive(Debug)]
-struct Shared<N: Btl, R: Runtime> {
+struct Shared<N: Rdma, R: Runtime> {
     engine: RefCell<Engine<N, R>>,
     /// The wakers of all futures that wait. All are woken together: an engine has few tasks, and each polls its own request.
     waiting: RefCell<Vec<Waker>>,
@@ -40,13 +40,13 @@ struct Shared<N: Btl, R: Runtime> {
     looks: Cell<bool>,
 }
 
-impl<N: Btl, R: Runtime> Clone for Mpi<N, R> {
+impl<N: Rdma, R: Runtime> Clone for Mpi<N, R> {
     fn clone(&self) -> Self {
         Mpi(Rc::clone(&self.0))
     }
 }
 
-impl<N: Btl, R: Runtime> Mpi<N, R> {
+impl<N: Rdma, R: Runtime> Mpi<N, R> {
     /// Shares this engine; one task may start operations.
     pub fn new(engine: Engine<N, R>) -> Self {
         Mpi(Rc::new(Shared {
@@ -320,6 +320,9 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
     pub async fn finish(&self) {
         core::future::poll_fn(|context| {
             let finished = self.engine_mut().finish();
+            if self.engine().is_flushing() {
+                context.waker().wake_by_ref();
+            }
             if finished { Poll::Ready(()) } else { self.wait(context) }
         })
         .await
@@ -429,14 +432,14 @@ impl<N: Btl, R: Runtime> Mpi<N, R> {
 /// An operation, as a request of a C program: awaiting it is MPI_Wait. Awaited again, it gives the same result.
 #[must_use = "an operation that is dropped is cancelled or detached"]
 #[derive(Debug)]
-pub struct Operation<N: Btl, R: Runtime> {
+pub struct Operation<N: Rdma, R: Runtime> {
     mpi: Mpi<N, R>,
     handle: RequestHandle,
     /// The result, once the handle is null.
     result: Option<Result<Status, Error>>,
 }
 
-impl<N: Btl, R: Runtime> Operation<N, R> {
+impl<N: Rdma, R: Runtime> Operation<N, R> {
     /// MPI_Test.
     pub fn test(&mut self) -> Option<Result<Status, Error>> {
         let mpi = self.mpi.clone();
@@ -486,7 +489,7 @@ impl<N: Btl, R: Runtime> Operation<N, R> {
     }
 }
 
-impl<N: Btl, R: Runtime> Future for Operation<N, R> {
+impl<N: Rdma, R: Runtime> Future for Operation<N, R> {
     type Output = Result<Status, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -508,7 +511,7 @@ impl<N: Btl, R: Runtime> Future for Operation<N, R> {
     }
 }
 
-impl<N: Btl, R: Runtime> Drop for Operation<N, R> {
+impl<N: Rdma, R: Runtime> Drop for Operation<N, R> {
     fn drop(&mut self) {
         if let RequestHandle::Request(request) = self.handle {
             BlockingOperation::new(request).give_up(&mut self.mpi.engine_mut());
@@ -537,12 +540,12 @@ pub struct WrittenStatus {
 }
 
 /// Collects the statuses that one call writes.
-struct Collector<'a, N: Btl, R: Runtime> {
+struct Collector<'a, N: Rdma, R: Runtime> {
     operations: &'a mut [Operation<N, R>],
     statuses: &'a mut Vec<WrittenStatus>,
 }
 
-impl<N: Btl, R: Runtime> OutArguments for Collector<'_, N, R> {
+impl<N: Rdma, R: Runtime> OutArguments for Collector<'_, N, R> {
     fn completed(&mut self, index: usize) {
         self.operations[index].handle = RequestHandle::Null;
     }
@@ -568,7 +571,7 @@ impl<N: Btl, R: Runtime> OutArguments for Collector<'_, N, R> {
 }
 
 /// What a blocking call waits for.
-pub trait Wait<N: Btl, R: Runtime>: Unpin {
+pub trait Wait<N: Rdma, R: Runtime>: Unpin {
     /// The result of the call.
     type Output;
     /// Polls the call after progress.
@@ -577,7 +580,7 @@ pub trait Wait<N: Btl, R: Runtime>: Unpin {
     fn give_up(&self, engine: &mut Engine<N, R>);
 }
 
-impl<N: Btl, R: Runtime> Wait<N, R> for BlockingOperation {
+impl<N: Rdma, R: Runtime> Wait<N, R> for BlockingOperation {
     type Output = Status;
 
     fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Status, Error>> {
@@ -589,7 +592,7 @@ impl<N: Btl, R: Runtime> Wait<N, R> for BlockingOperation {
     }
 }
 
-impl<N: Btl, R: Runtime> Wait<N, R> for Sendrecv {
+impl<N: Rdma, R: Runtime> Wait<N, R> for Sendrecv {
     type Output = Exchanged;
 
     fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Exchanged, Error>> {
@@ -601,7 +604,7 @@ impl<N: Btl, R: Runtime> Wait<N, R> for Sendrecv {
     }
 }
 
-impl<N: Btl, R: Runtime> Wait<N, R> for Probe {
+impl<N: Rdma, R: Runtime> Wait<N, R> for Probe {
     type Output = Status;
 
     fn poll(&mut self, engine: &mut Engine<N, R>, tasks: u32) -> Option<Result<Status, Error>> {
@@ -611,7 +614,7 @@ impl<N: Btl, R: Runtime> Wait<N, R> for Probe {
     fn give_up(&self, _engine: &mut Engine<N, R>) {}
 }
 
-impl<N: Btl, R: Runtime> Wait<N, R> for CommunicatorCreation {
+impl<N: Rdma, R: Runtime> Wait<N, R> for CommunicatorCreation {
     type Output = Option<CommKey>;
 
     fn poll(&mut self, engine: &mut Engine<N, R>, _tasks: u32) -> Option<Result<Option<CommKey>, Error>> {
@@ -626,7 +629,7 @@ impl<N: Btl, R: Runtime> Wait<N, R> for CommunicatorCreation {
 /// A blocking call. Dropping it ends the wait: its operations are cancelled, or go on and are removed when they end.
 #[must_use = "a call that is dropped does not wait"]
 #[derive(Debug)]
-pub struct BlockingCall<N: Btl, R: Runtime, W: Wait<N, R>> {
+pub struct BlockingCall<N: Rdma, R: Runtime, W: Wait<N, R>> {
     mpi: Mpi<N, R>,
     /// `Err`: an argument is invalid. `None`: the call is over.
     wait: Option<Result<W, Error>>,
@@ -635,7 +638,7 @@ pub struct BlockingCall<N: Btl, R: Runtime, W: Wait<N, R>> {
 /// A creation of a communicator; its result is `None` if this process is not a member of it.
 pub type Creation<N, R> = BlockingCall<N, R, CommunicatorCreation>;
 
-impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
+impl<N: Rdma, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
     type Output = Result<W::Output, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -650,7 +653,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Future for BlockingCall<N, R, W> {
     }
 }
 
-impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for BlockingCall<N, R, W> {
+impl<N: Rdma, R: Runtime, W: Wait<N, R>> Drop for BlockingCall<N, R, W> {
     fn drop(&mut self) {
         if let Some(Ok(wait)) = &self.wait {
             wait.give_up(&mut self.mpi.engine_mut());
@@ -659,7 +662,7 @@ impl<N: Btl, R: Runtime, W: Wait<N, R>> Drop for BlockingCall<N, R, W> {
 }
 
 /// Starts a receive as a blocking receive of a C program does, but polls the ring only once.
-fn poll_then_post<N: Btl, R: Runtime>(
+fn poll_then_post<N: Rdma, R: Runtime>(
     engine: &mut Engine<N, R>,
     comm: CommKey,
     from: Source,

@@ -17,7 +17,7 @@ use crate::layers::Layers;
 use mend_base::{Instant, Key, PeerIndex, Rank, Reader, Writer};
 use mend_pml::{Places, Protocol};
 use mend_proto::detector::{Config, Detector, Message, Outcome, Output, Presence};
-use mend_transport::{AmId, Btl};
+use mend_transport::{AmId, Rdma};
 use std::collections::VecDeque;
 
 /// Their active-message id.
@@ -167,7 +167,7 @@ impl Heartbeats {
 
     /// Looks at the messages that have arrived, then at the time: who was late itself finds beats waiting, and declares nobody for its own
     /// silence. Sends what is to be sent. Returns the next outcome, until there is none.
-    pub fn advance<N: Btl, R>(&mut self, now: Instant, layers: &mut Layers<N, R>) -> Option<Outcome> {
+    pub fn advance<N: Rdma, R>(&mut self, now: Instant, layers: &mut Layers<N, R>) -> Option<Outcome> {
         let Phase::Beating(ring) = &mut self.phase else { return None };
         while let Some((from, message)) = ring.inbox.pop_front() {
             ring.detector.on_message(now, from, message, &mut self.output);
@@ -184,7 +184,7 @@ impl Heartbeats {
     }
 
     /// The end of a member is published here.
-    pub fn on_end<N: Btl, R>(
+    pub fn on_end<N: Rdma, R>(
         &mut self,
         now: Instant,
         peer: PeerIndex,
@@ -205,7 +205,7 @@ impl Heartbeats {
     /// This process leaves MPI: the others are told. Returns whether some were told just now, or are still to be told since the queue to them
     /// is full. Until the messages have left, this process beats, and has a lease: a member that does not hear that it leaves may take it
     /// for dead.
-    pub fn quit<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> bool {
+    pub fn quit<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) -> bool {
         let Phase::Beating(ring) = &mut self.phase else { return false };
         if ring.to_tell.is_none() {
             let mut last = Output::new();
@@ -233,7 +233,7 @@ impl Heartbeats {
         (self.phase, self.due) = (Phase::Fenced, Instant(0));
     }
 
-    fn settle<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Outcome> {
+    fn settle<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Outcome> {
         let outcome =
             if self.output.outcomes.is_empty() { None } else { Some(self.output.outcomes.remove(0)) };
         match outcome {
@@ -252,7 +252,7 @@ impl Heartbeats {
     }
 
     /// Messages leave at once, since the program may compute next.
-    fn send<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+    fn send<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) {
         if self.output.sends.is_empty() {
             return;
         }
@@ -266,7 +266,7 @@ impl Heartbeats {
     }
 
     /// Returns whether the message has found a place in the queue.
-    fn send_one<N: Btl, R>(&mut self, to: Rank, message: &Message, layers: &mut Layers<N, R>) -> bool {
+    fn send_one<N: Rdma, R>(&mut self, to: Rank, message: &Message, layers: &mut Layers<N, R>) -> bool {
         if self.control.is_none() {
             self.control = layers.pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
         }

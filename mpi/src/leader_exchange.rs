@@ -19,7 +19,7 @@ use crate::{Detail, Error};
 use mend_base::{Peer, Rank, Reader, Source, Tag, TagSelector, Writer};
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error as PmlError, Lent, Request, SendMode, Started, State};
-use mend_transport::{Btl, Buffer, UserMemory};
+use mend_transport::{Buffer, Rdma, UserMemory};
 
 use std::sync::Arc;
 
@@ -218,7 +218,7 @@ impl LeaderExchange {
     }
 
     /// The next note of the other leader about this call. `Err`: none will come.
-    pub fn progress<N: Btl, R>(
+    pub fn progress<N: Rdma, R>(
         &mut self,
         layers: &mut Layers<N, R>,
         ends: &Ends,
@@ -240,7 +240,7 @@ impl LeaderExchange {
     }
 
     /// The next message of the other leader on the context, whatever it is about.
-    fn next_message<N: Btl, R>(
+    fn next_message<N: Rdma, R>(
         &mut self,
         layers: &mut Layers<N, R>,
         ends: &Ends,
@@ -276,7 +276,7 @@ impl LeaderExchange {
     }
 
     /// Sends what was said. A message for which there is no memory now has its turn later; to one that has ended nothing is sent.
-    pub fn send<N: Btl, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) {
+    pub fn send<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>, ends: &Ends) {
         if let Some(group) = &self.unsent_group {
             if !self.send_one(group, layers, ends) {
                 return;
@@ -293,7 +293,7 @@ impl LeaderExchange {
     }
 
     /// `false`: there is no memory for the message now.
-    fn send_one<N: Btl, R>(&self, message: &Arc<Buffer>, layers: &mut Layers<N, R>, ends: &Ends) -> bool {
+    fn send_one<N: Rdma, R>(&self, message: &Arc<Buffer>, layers: &mut Layers<N, R>, ends: &Ends) -> bool {
         let data = TypedBuffer::bytes(UserMemory::of_buffer(message));
         let lent = Lent { net: &mut layers.net, ends };
         match layers.pml.send(lent, self.channel, self.other, self.tag, SendMode::Standard, data) {
@@ -312,7 +312,7 @@ impl LeaderExchange {
     }
 
     /// Receives nothing any more.
-    pub fn stop_receiving<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) {
+    pub fn stop_receiving<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) {
         if let Some((receive, _)) = self.receive.take() {
             layers.pml.abandon(receive);
         }

@@ -43,7 +43,7 @@ use mend_proto::identity::{ContextName, RetiredNames};
 use mend_proto::spread;
 use mend_proto::vote::{self, Ballot, Reason};
 use mend_runtime::ResultKey;
-use mend_transport::{Btl, Cause};
+use mend_transport::{Cause, Rdma};
 pub(crate) use packet::{AM_ID, Arrival, Packet};
 use packet::{About, Message};
 use searches::CycleSearches;
@@ -470,7 +470,7 @@ impl MemberProtocols {
     }
 
     /// Sends what is to be sent. Messages that find no place in the control queue stay, each in its order. Returns the number of events.
-    pub fn send<N: Btl, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
+    pub fn send<N: Rdma, R>(&mut self, ends: &Ends, layers: &mut Layers<N, R>) -> u32 {
         let mut events = 0;
         while let Some(identity) = self.unflushed.pop_last() {
             events += 1;
@@ -509,7 +509,7 @@ impl MemberProtocols {
         events + (before - self.packets.len()) as u32
     }
 
-    fn control_queue<N: Btl, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Protocol> {
+    fn control_queue<N: Rdma, R>(&mut self, layers: &mut Layers<N, R>) -> Option<Protocol> {
         if self.control.is_none() {
             self.control = layers.pml.open_control(AM_ID, Places::OnDemand(WAITING_MAX)).ok();
         }

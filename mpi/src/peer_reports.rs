@@ -20,7 +20,7 @@ use contact::{Contact, Contacts};
 use mend_base::{Job, Peer, PeerIndex};
 use mend_pml::End;
 use mend_runtime::{Notice, Runtime};
-use mend_transport::{Btl, Card, Cause, ConnectError};
+use mend_transport::{Card, Cause, ConnectError, Rdma};
 use std::collections::{BTreeSet, VecDeque};
 
 /// A notice about the job, on which the layer above must act.
@@ -163,6 +163,13 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.contacts.some_severing()
     }
 
+    /// Whether a peer is quarantined until the runtime has answered whether it lives.
+    pub fn some_suspected(&self) -> bool {
+        self.contacts.iter().any(|(index, state)| {
+            matches!(state, Contact::Connected { suspected: true, .. }) && self.contacts.has_open_query(index)
+        })
+    }
+
     /// Whether there is a notice about the job.
     #[inline]
     pub fn has_job_notices(&self) -> bool {
@@ -207,7 +214,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
 
     /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
     #[cold]
-    pub fn examine<N: Btl<Endpoint = E>, R: Runtime>(&mut self, layers: &mut Layers<N, R>) -> u32 {
+    pub fn examine<N: Rdma<Endpoint = E>, R: Runtime>(&mut self, layers: &mut Layers<N, R>) -> u32 {
         for (peer, cause) in core::mem::take(&mut self.evidence) {
             self.suspect(peer, cause, layers);
         }
@@ -220,7 +227,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// Handles a notice of the runtime. Returns the peer that an `Alive` names, if it has an index.
-    pub fn on_notice<N: Btl<Endpoint = E>, R: Runtime>(
+    pub fn on_notice<N: Rdma<Endpoint = E>, R: Runtime>(
         &mut self,
         notice: Notice,
         layers: &mut Layers<N, R>,
@@ -240,7 +247,11 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
 
     /// Requests from the runtime the contact of a peer to which a message is sent.
     #[cold]
-    pub fn look_up<N: Btl<Endpoint = E>, R: Runtime>(&mut self, index: PeerIndex, layers: &mut Layers<N, R>) {
+    pub fn look_up<N: Rdma<Endpoint = E>, R: Runtime>(
+        &mut self,
+        index: PeerIndex,
+        layers: &mut Layers<N, R>,
+    ) {
         if self.contacts.state(index).is_some() {
             mend_base::reach!("mpi.contact: requested again");
             return;
@@ -252,7 +263,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// Connects a peer by its card; if that fails, declares the peer unreachable.
-    pub fn connect_or_end<N: Btl<Endpoint = E>, R>(
+    pub fn connect_or_end<N: Rdma<Endpoint = E>, R>(
         &mut self,
         index: PeerIndex,
         card: &Card,
@@ -268,7 +279,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         Err(refused)
     }
 
-    fn connect<N: Btl<Endpoint = E>, R>(
+    fn connect<N: Rdma<Endpoint = E>, R>(
         &mut self,
         index: PeerIndex,
         card: &Card,
@@ -284,7 +295,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// First contact: the card of the peer has arrived, and it has that of this process.
-    fn contact<N: Btl<Endpoint = E>, R: Runtime>(
+    fn contact<N: Rdma<Endpoint = E>, R: Runtime>(
         &mut self,
         peer: Peer,
         card: &Card,
@@ -314,7 +325,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     /// Handles evidence, which may be wrong and may repeat. The first evidence against a peer quarantines it. Later evidence that it
     /// may be dead changes nothing until the runtime answers. Garbage, and causes that make a connection impossible, do not depend on
     /// whether the peer lives: they are reported in any case.
-    fn suspect<N: Btl<Endpoint = E>, R: Runtime>(
+    fn suspect<N: Rdma<Endpoint = E>, R: Runtime>(
         &mut self,
         index: PeerIndex,
         cause: Cause,
@@ -349,7 +360,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     /// Handles evidence against this process, which lives. If it has no memory for a message to itself, it can exchange no more messages
     /// with itself. The runtime has no part in that connection, so its end is declared here.
     #[cold]
-    fn on_evidence_against_self<N: Btl<Endpoint = E>, R>(
+    fn on_evidence_against_self<N: Rdma<Endpoint = E>, R>(
         &mut self,
         index: PeerIndex,
         endpoint: E,
@@ -399,7 +410,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// The runtime was asked about the peer, and answers that it lives.
-    fn alive<N: Btl<Endpoint = E>, R: Runtime>(
+    fn alive<N: Rdma<Endpoint = E>, R: Runtime>(
         &mut self,
         peer: Peer,
         layers: &mut Layers<N, R>,
@@ -426,7 +437,12 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
     }
 
     /// Declares the end of a peer, which is final. Its complete messages are handed up before its end is published (Row PP7).
-    fn declare<N: Btl<Endpoint = E>, R: Runtime>(&mut self, peer: Peer, end: End, layers: &mut Layers<N, R>) {
+    fn declare<N: Rdma<Endpoint = E>, R: Runtime>(
+        &mut self,
+        peer: Peer,
+        end: End,
+        layers: &mut Layers<N, R>,
+    ) {
         let index = self.contacts.peer_index(peer);
         // Whether an unreachable peer lives is still to be answered.
         if !matches!(end, End::Unreachable(_)) {

@@ -77,8 +77,8 @@ impl ScriptedJob {
     }
 
     fn transport_and_runtime(&self, me: u32, size: u32) -> (ScriptedTransport, ScriptedRuntime) {
-        let (endpoints, evidence, receives_max) = (Vec::new(), Vec::new(), usize::MAX);
-        let net = ScriptedTransport { me, endpoints, job: self.clone(), evidence, receives_max };
+        let (endpoints, evidence, receives_max, is_flushed) = (Vec::new(), Vec::new(), usize::MAX, true);
+        let net = ScriptedTransport { me, endpoints, job: self.clone(), evidence, receives_max, is_flushed };
         let membership = Membership {
             peer: peer(me),
             size,
@@ -138,6 +138,11 @@ impl ScriptedJob {
         self.notify(to, Notice::Recalled { key, result: result.map(<[u8]>::to_vec) });
     }
 
+    /// The ranks that have finalized.
+    pub fn finalized(&self) -> Vec<u32> {
+        self.0.borrow().finalized.clone()
+    }
+
     /// Which processes refused which peers, and why.
     pub fn refused(&self) -> Vec<(u32, Peer, Cause)> {
         self.0.borrow().refused.clone()
@@ -173,6 +178,8 @@ pub(crate) struct ScriptedTransport {
     pub evidence: Vec<(u32, Cause)>,
     /// So many messages of each endpoint are received by one call of progress; an endpoint that is being severed is drained.
     pub receives_max: usize,
+    /// The peers have received everything.
+    pub is_flushed: bool,
 }
 
 impl mend_transport::Rdma for ScriptedTransport {}
@@ -283,6 +290,10 @@ impl Btl for ScriptedTransport {
             }
         }
         events
+    }
+
+    fn is_flushed(&mut self) -> bool {
+        self.is_flushed
     }
 
     fn arm(&mut self, _wake: &mut WakeSet) -> Result<(), EventPending> {

@@ -13,7 +13,7 @@ use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
 use mend_pml::{SendMode, Status};
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// A call of MPI_Sendrecv.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ enum Half {
 impl Sendrecv {
     /// Starts both halves; `None`: `MPI_PROC_NULL`. The receive is started first, so that the message of a rank that does the same
     /// finds it posted. `Err`: an argument of the receive is invalid, and nothing was started.
-    pub fn start<N: Btl, R: Runtime>(
+    pub fn start<N: Rdma, R: Runtime>(
         engine: &mut Engine<N, R>,
         comm: CommKey,
         send: Option<(Rank, Tag, TypedBuffer)>,
@@ -63,7 +63,7 @@ impl Sendrecv {
     }
 
     /// The results, once both halves have ended. `threads`: as for [`CompletionCall::poll`](crate::CompletionCall::poll).
-    pub fn poll<N: Btl, R: Runtime>(
+    pub fn poll<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         threads: impl Fn() -> Option<u32>,
@@ -88,7 +88,7 @@ impl Sendrecv {
     }
 
     /// Ends the wait before both halves have ended.
-    pub(crate) fn give_up<N: Btl, R: Runtime>(&self, engine: &mut Engine<N, R>) {
+    pub(crate) fn give_up<N: Rdma, R: Runtime>(&self, engine: &mut Engine<N, R>) {
         for half in [&self.send, &self.receive] {
             if let Half::Running(blocking) = half {
                 blocking.give_up(engine);
@@ -105,7 +105,7 @@ impl Half {
         }
     }
 
-    fn advance<N: Btl, R: Runtime>(
+    fn advance<N: Rdma, R: Runtime>(
         &mut self,
         engine: &mut Engine<N, R>,
         threads: impl FnOnce() -> Option<u32>,

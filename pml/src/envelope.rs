@@ -12,11 +12,13 @@
 //!
 //! CANCEL_RTS is a message too, with the layout of a synchronous one and tag 0: the key is that of the cancelled RTS
 //! INQUIRY is one with that layout: the key is that of a receive
+//! The payload of an RTS is the remote key of the sender's buffer, or empty: then the bytes are to be sent as a stream
 //! POISON is one with the layout of an eager one, and behind it: failed rank u32 (2^32 - 1: none), and later operations too u32
 //!
 //! control messages (MessageClass::Control)
 //!  CTS       0 kind  1 zero u24  4 stream u32  8 sender's key u64  16 bytes wanted u64
 //!  MATCHED   0 kind  1 zero u56                8 sender's key u64
+//!  FIN       0 kind  1 zero u56                8 sender's key u64  16 bytes taken u64
 //!  REFUSED   0 kind  1 reason u8  2 zero u16  4 failed rank u32, zero where the reason has none   8 request's key u64
 //!  ANNOUNCE  0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32  20 its eager limit u32
 //!  RETIRE    0 kind  1 context kind  2 context u16  4 identity  16 receiver's rank u32
@@ -62,6 +64,8 @@ pub(crate) enum Packet {
     AboutOperation(Envelope, Note),
     /// The RTS `key` is matched: its sender is to send `bytes_wanted` bytes as this stream.
     Cts { key: Key, stream: Stream, bytes_wanted: u64 },
+    /// The receiver has taken so many bytes of the RTS `key` with its remote key, and takes no more.
+    Fin { key: Key, bytes: u64 },
     /// So many bytes of this stream were sent, and no more will be: its sender has given it up.
     Cancel { stream: Stream, sent: u64 },
     /// The synchronous send is matched, or the RTS is and none of its bytes are wanted.
@@ -107,7 +111,7 @@ pub(crate) enum Form {
     Eager,
     /// Behind the header; the sender waits for the match.
     Synchronous { key: Key },
-    /// As a stream, after the CTS.
+    /// Taken by the receiver, with the remote key in the payload, or sent as a stream, after the CTS.
     Rts { key: Key, bytes: u64 },
 }
 
@@ -239,6 +243,7 @@ const CANCEL: u8 = 13;
 const CANCEL_RTS: u8 = 14;
 const POISON: u8 = 15;
 const INQUIRY: u8 = 16;
+const FIN: u8 = 17;
 const NAMED: u8 = 0x80;
 
 /// Header bytes of the commonest message.
@@ -291,6 +296,11 @@ impl Packet {
             Packet::Matched { key } => {
                 out.bytes(&[MATCHED, 0, 0, 0, 0, 0, 0, 0]);
                 write_key(&mut out, key);
+            }
+            Packet::Fin { key, bytes } => {
+                out.bytes(&[FIN, 0, 0, 0, 0, 0, 0, 0]);
+                write_key(&mut out, key);
+                out.u64(bytes);
             }
             Packet::Refused { key, reason } => {
                 out.u8(REFUSED);
@@ -360,6 +370,10 @@ impl Packet {
             MATCHED => {
                 zero(&mut from, 7)?;
                 Packet::Matched { key: read_key(&mut from)? }
+            }
+            FIN => {
+                zero(&mut from, 7)?;
+                Packet::Fin { key: read_key(&mut from)?, bytes: from.u64()? }
             }
             REFUSED => {
                 let reason = Reason::read(&mut from)?;
@@ -586,6 +600,7 @@ mod tests {
             Packet::Cts { key, stream, bytes_wanted: 1 << 50 },
             Packet::Cancel { stream, sent: 1 << 45 },
             Packet::Matched { key },
+            Packet::Fin { key, bytes: 1 << 50 },
             Packet::Refused { key, reason: Reason::Freed },
             Packet::Refused { key, reason: Reason::Revoked },
             Packet::Refused { key, reason: Reason::Unknown },
@@ -645,7 +660,7 @@ mod tests {
             let length = random.below(41) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| random.bits() as u8 & random.bits() as u8).collect();
             if let Some(first) = bytes.first_mut() {
-                *first = *first & 0x80 | random.below(17) as u8;
+                *first = *first & 0x80 | random.below(18) as u8;
             }
             if let Some(packet) = Packet::read(&bytes) {
                 assert_eq!(packet.write().as_bytes(), bytes);

@@ -12,7 +12,7 @@
 //! # Parts
 //!
 //! [`Ob1`] owns the parts. Each of its files (`ob1/`) handles one kind of event, from a call or from the transport, and passes the
-//! results of one part to the next. A part uses plain values only (`envelope`, `request`, `ends`, `list`, `paged`) and calls no other
+//! results of one part to the next. A part uses plain values only (`envelope`, `request`, `ends`, `list`, `paged`, `cookies`) and calls no other
 //! part; state of another part is lent to it for the length of a call.
 //!
 //! | part | owns | is lent |
@@ -22,7 +22,9 @@
 //! | `send_queues`: `SendQueues` | messages and streams that wait for each peer; congestion, XOFF received; the number of operations started since the last progress | |
 //! | `control_queue`: `ControlQueues` of the send queues | control messages of all protocols that wait for each peer, and the capacity that each protocol has reserved | |
 //! | `receive_budget`: `ReceiveBudget` | bytes of unmatched messages of each peer; when XOFF and XON are sent; spare buffers | |
-//! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer | |
+//! | `rendezvous`: `Rendezvous` | streams that come in and their numbers, CTSes that wait for one, RTSes without an answer, and to which request an answer goes after a cancellation | |
+//! | `exposures`: `Exposures` | the memory of sends that their receivers may read, until it is released | |
+//! | `gets`: `Gets` | messages that receives take from the memory of their senders; how each goes on when its gets have ended | |
 //! | `context_table`: `ContextTable` | context names and context ids of channels, early messages, retired context names and why each is retired | |
 //! | `peer_table`: `PeerTable` | links, which peers are discarding or closed, evidence, the peers that the engine is to connect | |
 //! | `operations`: `Operations` of a channel | which collective operations run or were given up, poison and inquiries about them | |
@@ -36,6 +38,7 @@
 //! | a receive starts | `ob1/receive.rs`, `ob1/polling_receive.rs` | matcher; else request table → matcher |
 //! | a message arrives | `ob1/arrival.rs` | peer table → context table → matcher → request table, or → receive budget |
 //! | a stream's CTS, piece, end | `ob1/streams.rs` | rendezvous → request table → send queues |
+//! | an RTS with a remote key, its FIN, the end of an operation on remote memory | `ob1/exposures.rs`, `ob1/gets.rs` | exposures, gets → transport → request table |
 //! | progress sends what waits | `ob1/flush.rs` | send queues → transport |
 //! | a request is cancelled by the program, abandoned after an error, or freed (its program no longer waits for it) | `ob1/cancel.rs`, `ob1/abandon.rs` | request table → send queues, rendezvous, matcher |
 //! | the end of a peer is published | `ob1/peer_end.rs`, `ob1/lost_messages.rs` | peer table → members → all |
@@ -53,8 +56,11 @@ mod channel;
 mod config;
 mod context_table;
 mod control_queue;
+mod cookies;
 mod ends;
 mod envelope;
+mod exposures;
+mod gets;
 mod lent;
 mod list;
 mod matcher;

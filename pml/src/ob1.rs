@@ -6,7 +6,9 @@ mod abandon;
 mod arrival;
 mod cancel;
 mod channels;
+mod exposures;
 mod flush;
+mod gets;
 mod lost_messages;
 pub(crate) mod open_counts;
 mod operations;
@@ -26,7 +28,10 @@ mod tests;
 use crate::channel::ChannelState;
 use crate::config::Config;
 use crate::context_table::ContextTable;
+use crate::cookies::{Step, step_of};
 use crate::envelope::{AM_ID, Packet, Reason};
+use crate::exposures::Exposures;
+use crate::gets::Gets;
 use crate::matcher::Matcher;
 use crate::peer_table::PeerTable;
 use crate::receive_budget::ReceiveBudget;
@@ -36,7 +41,7 @@ use crate::send_queues::SendQueues;
 use crate::unconnected::UnconnectedSearch;
 use crate::upcalls::Upcalls;
 use mend_base::{Instant, PeerIndex, Slab};
-use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Cause, Cookie, Payload, Rdma, SendError, Sink, Stream};
 
 /// Point-to-point of one process. `E` is the transport's endpoint.
 ///
@@ -53,6 +58,8 @@ pub struct Ob1<E> {
     queues: SendQueues,
     budget: ReceiveBudget,
     rendezvous: Rendezvous,
+    exposures: Exposures,
+    gets: Gets,
     contexts: ContextTable,
     peers: PeerTable<E>,
     search: UnconnectedSearch,
@@ -71,6 +78,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             queues: SendQueues::default(),
             budget: ReceiveBudget::new(config.held_bytes_max, config.eager_bytes),
             rendezvous: Rendezvous::new(config.streams_max),
+            exposures: Exposures::default(),
+            gets: Gets::default(),
             contexts: ContextTable::default(),
             peers: PeerTable::default(),
             search: UnconnectedSearch::default(),
@@ -80,7 +89,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     // Hot: per progress.
     /// Polls the transport, then flushes the send queues. Returns the number of events.
-    pub fn progress<N: Btl<Endpoint = E>>(
+    pub fn progress<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         now: Instant,
@@ -124,6 +133,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::Cts { key, stream, bytes_wanted } => self.on_cts(from, key, stream, bytes_wanted),
             Packet::Cancel { stream, sent } => self.on_cancel_stream(from, stream, sent),
             Packet::Matched { key } => self.on_matched(from, key),
+            Packet::Fin { key, bytes } => self.on_fin(from, key, bytes),
             Packet::Refused { key, reason: Reason::NeverBegins { failed } } => {
                 self.on_never_begins(from, key, failed)
             }
@@ -144,6 +154,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Packet::CancelRts(envelope) => self.on_cancel_rts(from, envelope),
             Packet::AboutOperation(envelope, note) => self.on_about_operation(from, envelope, note),
             Packet::Message(_) | Packet::Fragment { .. } => unreachable!("they are no control messages"),
+        }
+    }
+
+    /// An operation on remote memory has ended.
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        match step_of(done) {
+            Step::Get(number) => self.on_get_done(done, number, result),
+            // Whatever the result: the memory is accessed no more.
+            Step::ReleaseGet => self.on_get_released(done),
+            Step::ReleaseExposure => self.on_release_done(done),
         }
     }
 
@@ -188,11 +208,18 @@ impl<E: Copy + Eq + core::fmt::Debug, U: Upcalls<E>> Sink<E> for Inlet<'_, E, U>
     }
 
     fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
-        self.up.on_done(done, result);
+        if done.owner() == AM_ID {
+            self.ob1.on_done(done, result);
+        } else {
+            self.up.on_done(done, result);
+        }
     }
 
     fn on_sendable(&mut self, to: PeerIndex, _endpoint: E) {
         self.ob1.schedule_flush(to);
+        if self.ob1.gets.unblock(to) {
+            self.ob1.queues.want_flush();
+        }
     }
 
     fn on_error(&mut self, peer: PeerIndex, endpoint: E, cause: Cause) {

@@ -4,7 +4,7 @@
 
 use crate::paged::Paged;
 use mend_base::PeerIndex;
-use mend_transport::{Ability, Cause, Limits};
+use mend_transport::{Ability, Cause, Limits, RemoteKey};
 use std::collections::VecDeque;
 
 /// All peers.
@@ -51,6 +51,8 @@ pub(crate) struct PeerLink<E> {
     pub(crate) eager_bytes: u16,
     /// The longest chunk; 0: the transport has no streams.
     pub(crate) chunk_bytes: u32,
+    /// The longest get; 0: large messages go as streams.
+    pub(crate) get_bytes: u64,
 }
 
 impl<E> Default for PeerState<E> {
@@ -111,11 +113,15 @@ impl<E: Copy + Eq> PeerTable<E> {
         eager_bytes: u32,
     ) -> bool {
         let streams = limits.can(Ability::Streams);
+        // An RTS carries the remote key.
+        let has_room_for_key = limits.message_bytes_max as usize >= RemoteKey::BYTES_MAX;
+        let gets = limits.can_natively(Ability::Get) && has_room_for_key;
         let link = PeerLink {
             endpoint,
             message_bytes_max: limits.message_bytes_max,
             eager_bytes: eager_most(eager_bytes, limits.message_bytes_max),
             chunk_bytes: if streams { limits.chunk_bytes } else { 0 },
+            get_bytes: if gets { limits.transfer_bytes_max } else { 0 },
         };
         let state = self.states.at(peer.index());
         state.to_connect = false;

@@ -19,7 +19,7 @@
 //!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver. A peer that sends more writes garbage.
 //!
 //! The most that one peer can make this process hold is so `held_bytes_max` + excess + twice `RTS_MAX` times the cost of a
-//! message: 4 MiB + 16.5 MiB + 64 MiB by default.
+//! message, and `RTS_MAX` remote keys: 4 MiB + 16.5 MiB + 64 MiB + 24 MiB by default.
 //!
 //! Where memory runs out before that, XOFF is sent at once, and the message takes one of the buffers that were reserved
 //! for this case. Where these are used up too, the message cannot be stored: the caller gives up the connection
@@ -29,7 +29,7 @@ use crate::paged::Paged;
 use crate::rendezvous::RTS_MAX;
 use crate::send_queues::STARTS_PER_PROGRESS;
 use mend_base::PeerIndex;
-use mend_transport::Payload;
+use mend_transport::{Payload, RemoteKey};
 
 /// The accounts of all peers.
 #[derive(Debug)]
@@ -221,14 +221,14 @@ impl ReceiveBudget {
 }
 
 impl Account {
-    /// Whether the peer may hold `held_bytes` here with one more message. The limit `most` is raised by two message costs for
-    /// each unanswered message: one for the message, one for the message that may cancel it.
+    /// Whether the peer may hold `held_bytes` here with one more message. The limit `most` is raised by two message costs and a
+    /// remote key for each unanswered message: one cost for the message, one for the message that may cancel it.
     fn check(&self, held_bytes: u64, unanswered: bool, most: u64) -> Result<(), BudgetError> {
         let waiting = self.unanswered + u32::from(unanswered);
         if waiting > RTS_MAX {
             return Err(BudgetError::TooMany);
         }
-        if held_bytes > most + 2 * u64::from(waiting) * MESSAGE_COST {
+        if held_bytes > most + u64::from(waiting) * (2 * MESSAGE_COST + RemoteKey::BYTES_MAX as u64) {
             return Err(BudgetError::NoMemory);
         }
         Ok(())

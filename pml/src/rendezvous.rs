@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rendezvous: the sender sends an RTS, the receiver answers with a CTS that states how many bytes it wants, and the bytes follow as
-//! a stream.
+//! a stream. An RTS with a remote key is answered so only if its receiver cannot take the bytes itself (`ob1/gets.rs`).
 //!
 //! ```text
 //!   sender                                     receiver
@@ -32,6 +32,9 @@ pub(crate) struct Rendezvous {
     /// Receives that have matched an RTS and wait for a stream's number.
     pending_cts: VecDeque<(Key, PeerIndex)>,
     sent: Paged<Unanswered>,
+    /// Sends that were cancelled when their RTS with a remote key had been sent: the key of the RTS, and the request that waits for the
+    /// answer.
+    moved: Vec<(Key, Key)>,
 }
 
 /// A stream that comes in.
@@ -106,6 +109,7 @@ impl Rendezvous {
             incoming: Slab::new(),
             pending_cts: VecDeque::new(),
             sent: Paged::default(),
+            moved: Vec::new(),
         }
     }
 
@@ -229,6 +233,34 @@ impl Rendezvous {
     /// A send that waits for an answer is given up; the answer may still arrive.
     pub(crate) fn give_up_send(&mut self, peer: PeerIndex) {
         self.sent.at(peer.index()).given_up += 1;
+    }
+
+    /// Sees to it that the answer to one more RTS can be moved. `false`: there is no memory.
+    pub(crate) fn reserve_moved(&mut self) -> bool {
+        mend_base::reserve(&mut self.moved, 1)
+    }
+
+    /// The answer to the RTS `key` is for the request `by`.
+    pub(crate) fn move_answer(&mut self, key: Key, by: Key) {
+        self.moved.push((key, by));
+    }
+
+    /// The request for which an answer to the RTS `key` is.
+    pub(crate) fn waits_for(&self, key: Key) -> Key {
+        self.moved.iter().find(|(rts, _)| *rts == key).map_or(key, |(_, by)| *by)
+    }
+
+    /// A send waits for its answer no more.
+    pub(crate) fn forget_moved(&mut self, request: Key) {
+        if !self.moved.is_empty() {
+            self.moved.retain(|(_, by)| *by != request);
+        }
+    }
+
+    /// How many answers are moved.
+    #[cfg(test)]
+    pub(crate) fn moved(&self) -> usize {
+        self.moved.len()
     }
 
     /// `peer` answers a send that is over. Whether some send was given up whose answer has not arrived.
@@ -360,6 +392,19 @@ mod tests {
         assert!(rendezvous.on_late_answer(PEER) && !rendezvous.on_late_answer(PEER));
         rendezvous.on_answered(PEER);
         assert!(!rendezvous.on_late_answer(PEER));
+    }
+
+    #[test]
+    fn an_answer_is_moved_to_another_request_until_that_waits_for_it_no_more() {
+        let mut rendezvous = Rendezvous::new(1);
+        let [rts, other, by] = [1, 2, 3].map(|index| Key { index, generation: 1 });
+        assert!(rendezvous.reserve_moved());
+        rendezvous.move_answer(rts, by);
+        assert_eq!((rendezvous.waits_for(rts), rendezvous.waits_for(other)), (by, other));
+        rendezvous.forget_moved(other);
+        assert_eq!(rendezvous.moved(), 1);
+        rendezvous.forget_moved(by);
+        assert_eq!((rendezvous.waits_for(rts), rendezvous.moved()), (rts, 0));
     }
 
     #[test]

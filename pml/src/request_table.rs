@@ -9,6 +9,9 @@
 //!                              ├──CTS──▶ Streaming ──last chunk──▶ Done  └──RTS cancelled──┘
 //!                              └──REFUSED──▶ Done (PeerFreed, NotCreated, Revoked, Poisoned)
 //! ```
+//! A send whose memory is exposed is `Releasing` before it is `Streaming` or `Done`: until no peer can read its memory any more, and it
+//! is not registered. A receive that takes its bytes by gets is `Matched` until its last get has ended.
+//!
 //! Progress moves the states. The end of the peer, and giving up ([`abandon`](crate::Ob1::abandon)), end every state. A revocation
 //! ends `Queued` and `Posted` alone. A cancellation ends every state, except that a receive in `Matched` goes on unless its RTS is cancelled too, and that a stream goes on from a
 //! copy.
@@ -62,6 +65,8 @@ pub(crate) struct RequestEntry {
     detached: bool,
     /// A receive that was cancelled after it had matched: it is not matched a second time.
     cancelled: bool,
+    /// Its data are a copy of the program's.
+    is_copy: bool,
     /// It is woken by the end.
     sleeper: Option<SleeperId>,
 }
@@ -72,9 +77,12 @@ const _: () = assert!(size_of::<RequestEntry>() <= 256);
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Phase {
     /// A send that waits for a connection, for room, or behind another send.
-    Queued { to: Rank, tag: Tag, mode: SendMode },
-    /// A send that waits for its match. `payload_sent`: it was synchronous and eager; else only the RTS was sent.
-    RtsSent { to: Rank, payload_sent: bool },
+    /// `held`: its memory, if it is exposed already.
+    Queued { to: Rank, tag: Tag, mode: SendMode, held: Option<Key> },
+    /// A send that waits for its match.
+    RtsSent { to: Rank, offer: Offer },
+    /// A send whose memory is being released, and what comes then. It has its answer, or waits for none.
+    Releasing { to: Rank, then: Then },
     /// A send whose bytes go as the receiver asked for them.
     Streaming { to: Rank, stream: Stream, sent: u64, bytes_wanted: u64, chunk: u32 },
     /// The cancellation of the RTS `rts`, which is sent behind it: an operation of its own, without a handle, so that the
@@ -86,10 +94,40 @@ pub(crate) enum Phase {
     /// A receive without a match.
     Posted(Posted),
     /// A receive that has matched the RTS `key` of `total` bytes; its CTS may still have to wait for a stream. The status holds
-    /// how many of the bytes it receives.
-    Matched { from: Rank, key: Key, status: Status, total: u64, posted: Posted },
+    /// how many of the bytes it receives. `transfer`: it takes them by gets.
+    Matched { from: Rank, key: Key, status: Status, total: u64, posted: Posted, transfer: Option<Key> },
     /// Over.
     Done(Result<Status, Error>),
+}
+
+/// What a send that waits for its match has sent. `Some`: memory that it holds, exposed or being released (`exposures`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Offer {
+    /// Its payload: it is synchronous and eager.
+    Payload,
+    /// An RTS.
+    Stream(Option<Key>),
+    /// An RTS with a remote key, which may have been taken back.
+    RemoteKey(Option<Key>),
+}
+
+impl Offer {
+    /// The memory that it holds.
+    pub(crate) fn held(self) -> Option<Key> {
+        match self {
+            Offer::Payload => None,
+            Offer::Stream(held) | Offer::RemoteKey(held) => held,
+        }
+    }
+}
+
+/// What comes when the memory of a send is released.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Then {
+    /// It ends.
+    End(Result<Status, Error>),
+    /// It is streamed as its receiver asked for it.
+    Stream { stream: Stream, bytes_wanted: u64 },
 }
 
 /// What a receive admits, and when it was posted.
@@ -108,6 +146,7 @@ impl Phase {
             self,
             Phase::Queued { .. }
                 | Phase::RtsSent { .. }
+                | Phase::Releasing { .. }
                 | Phase::Streaming { .. }
                 | Phase::CancelQueued { .. }
                 | Phase::AboutOperation { .. }
@@ -133,6 +172,20 @@ impl RequestEntry {
     #[inline]
     pub(crate) fn channel(&self) -> Key {
         self.channel
+    }
+
+    /// Whether its data are a copy of the program's.
+    pub(crate) fn is_copy(&self) -> bool {
+        self.is_copy
+    }
+
+    /// The memory that a send holds.
+    pub(crate) fn held(&self) -> Option<Key> {
+        match self.phase {
+            Phase::Queued { held, .. } => held,
+            Phase::RtsSent { offer, .. } => offer.held(),
+            _ => None,
+        }
     }
 
     /// Whether it was cancelled after it had matched.
@@ -174,8 +227,8 @@ impl RequestTable {
         let count = self.channels.get_mut(channel.index as usize);
         let comm = count.as_ref().and_then(|count| count.comm);
         let links = Links::ALONE;
-        let (detached, cancelled, sleeper) = (false, false, None);
-        let entry = RequestEntry { data, channel, phase, links, comm, detached, cancelled, sleeper };
+        let (detached, cancelled, is_copy, sleeper) = (false, false, false, None);
+        let entry = RequestEntry { data, channel, phase, links, comm, detached, cancelled, is_copy, sleeper };
         let key = self.entries.try_insert(entry)?;
         self.lifecycle_check.begin(key);
         self.sends += usize::from(is_send);
@@ -241,6 +294,26 @@ impl RequestTable {
     pub(crate) fn replace_data(&mut self, key: Key, data: TypedBuffer) {
         if let Some(entry) = self.entries.get_mut(key) {
             entry.data = data;
+            entry.is_copy = true;
+        }
+    }
+
+    /// The memory that a send without an answer holds.
+    pub(crate) fn set_held(&mut self, key: Key, memory: Option<Key>) {
+        match self.entries.get_mut(key).map(|entry| &mut entry.phase) {
+            Some(Phase::Queued { held, .. }) => *held = memory,
+            Some(Phase::RtsSent { offer: Offer::Stream(held) | Offer::RemoteKey(held), .. }) => {
+                *held = memory
+            }
+            _ => debug_assert!(false, "a send without an answer"),
+        }
+    }
+
+    /// How a receive that has matched an RTS takes the bytes.
+    pub(crate) fn set_transfer(&mut self, key: Key, by: Option<Key>) {
+        match self.entries.get_mut(key).map(|entry| &mut entry.phase) {
+            Some(Phase::Matched { transfer, .. }) => *transfer = by,
+            _ => debug_assert!(false, "a receive that has matched"),
         }
     }
 
@@ -420,14 +493,14 @@ impl PostedReceive for RequestEntry {
 
 #[cfg(test)]
 mod tests {
-    use super::{Phase, Posted, RequestTable};
+    use super::{Offer, Phase, Posted, RequestTable};
     use crate::request::{CommIndex, Error, SendMode, SleeperId, Status};
     use mend_base::{Key, LifecycleCounts, Rank, Source, Tag, TagSelector};
     use mend_datatype::TypedBuffer;
 
     const CHANNEL: Key = Key { index: 2, generation: 1 };
     const POSTED: Phase = Phase::Posted(Posted { from: Source::Any, tag: TagSelector::Any, stamp: 1 });
-    const QUEUED: Phase = Phase::Queued { to: Rank(0), tag: Tag(0), mode: SendMode::Standard };
+    const QUEUED: Phase = Phase::Queued { to: Rank(0), tag: Tag(0), mode: SendMode::Standard, held: None };
 
     fn table() -> RequestTable {
         let mut table = RequestTable::default();
@@ -466,7 +539,7 @@ mod tests {
     fn a_send_that_changes_its_phase_is_counted_as_long_as_something_is_to_be_sent() {
         let mut table = table();
         let key = table.begin(CHANNEL, TypedBuffer::empty(), QUEUED).unwrap();
-        table.set_phase(key, Phase::RtsSent { to: Rank(0), payload_sent: false });
+        table.set_phase(key, Phase::RtsSent { to: Rank(0), offer: Offer::Stream(None) });
         assert_eq!(table.sends(), 1);
         table.end(key, Ok(Status::EMPTY));
         assert_eq!(table.sends(), 0);

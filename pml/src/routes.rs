@@ -144,7 +144,7 @@ mod tests {
     use mend_proto::identity::ContextName;
 
     const LINK: PeerLink<u32> =
-        PeerLink { endpoint: 5, message_bytes_max: 4096, eager_bytes: 100, chunk_bytes: 0 };
+        PeerLink { endpoint: 5, message_bytes_max: 4096, eager_bytes: 100, chunk_bytes: 0, get_bytes: 0 };
     const NAME: ContextName = ContextName {
         identity: Identity { creator: Peer(1), number: 2 },
         context_kind: ContextKind::PointToPoint,

@@ -31,6 +31,8 @@ pub(crate) struct SendQueues {
     answers: Protocol,
     peers: Paged<PeerQueues>,
     flush_pending: Vec<PeerIndex>,
+    /// Some peer is flush pending, or other work needs the transports.
+    flush_wanted: bool,
     /// The number of connections made so far.
     connected: usize,
     /// Confirmations of retired ids that are not sent yet.
@@ -90,6 +92,7 @@ impl Default for SendQueues {
             answers,
             peers: Paged::default(),
             flush_pending: Vec::new(),
+            flush_wanted: false,
             connected: 0,
             retired: 0,
         }
@@ -290,12 +293,19 @@ impl SendQueues {
         if !core::mem::replace(&mut state.flush_pending, true) {
             self.flush_pending.push(peer);
         }
+        self.flush_wanted = true;
+    }
+
+    /// The next call of progress is to flush, though perhaps no peer is flush pending.
+    pub(crate) fn want_flush(&mut self) {
+        self.flush_wanted = true;
     }
 
     // Hot: per progress.
+    /// Whether the next call of progress is to flush.
     #[inline]
     pub(crate) fn has_flush_pending(&self) -> bool {
-        !self.flush_pending.is_empty()
+        self.flush_wanted
     }
 
     /// A peer to be tried, by its index in the list.
@@ -312,6 +322,7 @@ impl SendQueues {
             state.flush_pending = queued || !control.is_empty(peer);
             state.flush_pending
         });
+        self.flush_wanted = !self.flush_pending.is_empty();
     }
 
     /// The peer has ended: forgets all that waits to go to it.

@@ -8,7 +8,7 @@ use mend_transport::{AmId, Cause, Cookie, Payload, SendError};
 pub trait Upcalls<E> {
     /// A message of another layer.
     fn on_message(&mut self, from: PeerIndex, id: AmId, header: &[u8], payload: Payload<'_>);
-    /// An operation with a cookie ended. It belongs to another layer, since the PML uses no cookies. A layer above that starts
+    /// An operation of another layer ended: its cookie has another owner than [`AM_ID`](crate::AM_ID). A layer above that starts
     /// none has nothing to do.
     fn on_done(&mut self, _done: Cookie, _result: Result<(), SendError>) {}
     /// Evidence, of the transport or of the PML: [`Cause::Garbage`] where a peer wrote garbage, [`Cause::NoMemory`] where there was

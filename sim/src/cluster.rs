@@ -11,7 +11,7 @@ mod detection;
 use crate::clock::Clock;
 use crate::killer::{Killer, Manner, Milestone, Point};
 use crate::launcher::{Launcher, SimRuntime};
-use crate::network::{Faults, SharedNetwork, SimBtl, SimNetwork, Sizes};
+use crate::network::{Faults, RemoteAccessFaults, SharedNetwork, SimBtl, SimNetwork, Sizes};
 use crate::oracle::{self, EndedBuffers};
 use crate::process::{Position, Process, SimMpi, Transports};
 use crate::record::JobRecord;
@@ -64,6 +64,8 @@ pub struct Cluster {
     eager_bytes_min: u32,
     /// Allocations fail in this job.
     allocations_fail: bool,
+    /// Most of the processes can get.
+    gets: bool,
 }
 
 /// One rank, as the scheduler sees it.
@@ -110,6 +112,9 @@ pub struct Summary {
 
 /// In steps of the scheduler. The lifecycle check takes time linear in the requests.
 const LIFECYCLE_CHECK_ONCE_IN: u64 = 64;
+
+/// Distinguishes the random numbers that decide about gets.
+const GETS_SEED: u64 = 0x6765_7473;
 
 /// In steps of the scheduler.
 const STOP_STEPS_MAX: u64 = 3_000;
@@ -167,7 +172,22 @@ impl Cluster {
             allocation_failures: None,
             eager_bytes_min: 0,
             allocations_fail: false,
+            gets: false,
         }
+        .with_drawn_gets()
+    }
+
+    /// In half of the jobs most processes can get from each other, and in half of these what was not delivered is lost when its sender
+    /// exits.
+    fn with_drawn_gets(mut self) -> Self {
+        let mut random = Random(self.seed ^ GETS_SEED);
+        self.gets = random.once_in(2);
+        if self.gets {
+            let mut once_in = || if random.once_in(2) { 0 } else { 2 + random.below(30) };
+            let faults = RemoteAccessFaults { refusal_once_in: once_in(), failure_once_in: once_in() };
+            self.network.borrow_mut().set_remote_access(faults, random.once_in(2));
+        }
+        self
     }
 
     /// Sets the planned deaths of this job, and what its command line requires for deaths.
@@ -429,6 +449,7 @@ impl Cluster {
             return self.kill(Rank(rank));
         }
         self.requests += oracle::assert_nothing_left(rank, &running.mpi);
+        self.network.borrow_mut().exit(rank);
         running.ended_buffers.borrow().assert_unchanged();
         state.running = None;
         state.position.set(("ended", 0));
@@ -584,14 +605,23 @@ impl Cluster {
     fn init(&self, rank: u32) -> Process {
         let runtime = SimRuntime::new(&self.launcher, rank);
         let mut random = Random(self.seed ^ u64::from(rank).wrapping_mul(0x9E6D));
-        let btl = SimBtl::new(&self.network, rank, Sizes::draw(&mut random));
+        let mut sizes = Sizes::draw(&mut random);
+        if self.gets {
+            // Not from the random numbers of the process: the seeds of jobs without gets stay what they are.
+            sizes.draw_gets(&mut Random(random.0 ^ GETS_SEED));
+        }
+        let btl = SimBtl::new(&self.network, rank, sizes);
         // In half of the processes, messages to itself go by loopback; in the others by the network.
         let loopback = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
         let mut config = draw_config(&mut random);
         config.eager_bytes = config.eager_bytes.max(self.eager_bytes_min);
         let receives_own_messages_at_once =
             loopback.is_some() && config.events_per_progress > EVENTS_AT_ONCE_MAX;
-        let transports = Transports::new(loopback, Some(btl), Vec::new());
+        // A process that can get reaches the others by a network, and the others by the transport that is inlined.
+        let transports = match sizes.can_get() {
+            true => Transports::new(loopback, None, vec![Box::new(btl)]),
+            false => Transports::new(loopback, Some(btl), Vec::new()),
+        };
         let mut engine =
             Engine::with_config(transports, runtime, config).expect("the launcher takes every card");
         if let Some(detection) = &self.detection {

@@ -136,9 +136,9 @@ struct Victim {
 pub enum Point {
     /// Nothing: between two steps of the scheduler.
     BetweenSteps,
-    /// It sends a message.
+    /// It sends a message, or uses registered memory.
     Send,
-    /// It sends a chunk of a stream.
+    /// It sends a chunk of a stream, or starts a get.
     SendChunk,
     /// It looks at an endpoint.
     Poll,

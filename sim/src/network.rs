@@ -5,16 +5,23 @@
 //! often get [`SendError::Busy`]; control messages, which may overtake both; and mailboxes, in which a new state replaces
 //! the old one. Each queue keeps its order. At each call of progress the seed decides which queues deliver, how many
 //! messages they deliver, and whether a sender gets `on_sendable`.
+//!
+//! A job may have remote memory access (`remote_memory`): then most of its processes reach each other as by a network, and can get.
+//! It may also lose what was not delivered when its sender exits, so that a process must wait for acknowledgements first.
 
 mod queues;
+mod remote_memory;
 
 use crate::killer::{Killer, Point};
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
-    Ability, AmId, Btl, Card, Cause, ConnectError, EventPending, Limits, MessageClass, PayloadWriter,
-    SendError, Sink, Stream, TransportId, WakeSet,
+    Ability, AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
+    PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Sink, Span,
+    Stream, TransportId, UserMemory, WakeSet,
 };
 use queues::{Message, Pair, PairQueues, Queues};
+pub use remote_memory::RemoteAccessFaults;
+use remote_memory::{RemoteMemory, RunningGet};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -40,6 +47,9 @@ pub struct SimNetwork {
     /// The pairs of which one side could not connect, lower rank first.
     refused: BTreeSet<(u32, u32)>,
     queues: Queues,
+    remote_memory: RemoteMemory,
+    /// What was not delivered is lost when its sender exits.
+    loses_undelivered: bool,
     /// Messages and chunks that were sent. Equal to `delivered` at the end of a job without deaths.
     pub sent: u64,
     /// Messages and chunks that were delivered.
@@ -87,6 +97,10 @@ pub struct Sizes {
     pub message_bytes_max: u32,
     /// [`Limits::chunk_bytes`]. 0: no streams.
     pub chunk_bytes: u32,
+    /// [`Limits::transfer_bytes_max`]. 0: no gets.
+    pub transfer_bytes_max: u32,
+    /// Gets that run at the same time to one peer.
+    pub get_depth: u32,
 }
 
 impl Sizes {
@@ -99,7 +113,22 @@ impl Sizes {
             control_bytes_max: 24 + random.below(41) as u32,
             message_bytes_max: 64 << random.below(7),
             chunk_bytes: if random.once_in(4) { 0 } else { 256 << random.below(7) },
+            transfer_bytes_max: 0,
+            get_depth: 0,
         }
+    }
+
+    /// Draws the sizes of gets. One process in four has none.
+    pub fn draw_gets(&mut self, random: &mut Random) {
+        if !random.once_in(4) {
+            self.transfer_bytes_max = 100 << random.below(10);
+            self.get_depth = 1 + random.below(6) as u32;
+        }
+    }
+
+    /// Whether the process can get, and be read.
+    pub fn can_get(&self) -> bool {
+        self.transfer_bytes_max > 0
     }
 
     fn write(&self) -> Vec<u8> {
@@ -110,6 +139,8 @@ impl Sizes {
             self.control_bytes_max,
             self.message_bytes_max,
             self.chunk_bytes,
+            self.transfer_bytes_max,
+            self.get_depth,
         ];
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
@@ -122,17 +153,23 @@ impl Sizes {
             control_bytes_max: from.u32()?,
             message_bytes_max: from.u32()?,
             chunk_bytes: from.u32()?,
+            transfer_bytes_max: from.u32()?,
+            get_depth: from.u32()?,
         })
     }
 
-    fn limits(&self) -> Limits {
+    /// The limits of an endpoint of a process that may get so many bytes to a peer with these sizes.
+    fn limits(&self, own_transfer_bytes_max: u32) -> Limits {
+        let streams = if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 };
+        let transfer_bytes_max = self.transfer_bytes_max.min(own_transfer_bytes_max);
+        let get = if transfer_bytes_max > 0 { Ability::Get as u32 } else { 0 };
         Limits {
-            abilities: if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 },
+            abilities: streams | get,
             emulated: 0,
             control_bytes_max: self.control_bytes_max,
             message_bytes_max: self.message_bytes_max,
             chunk_bytes: self.chunk_bytes,
-            transfer_bytes_max: 0,
+            transfer_bytes_max: transfer_bytes_max.into(),
         }
     }
 }
@@ -149,6 +186,8 @@ impl SimNetwork {
             rung: vec![],
             refused: BTreeSet::new(),
             queues: Queues::default(),
+            remote_memory: RemoteMemory::default(),
+            loses_undelivered: false,
             sent: 0,
             delivered: 0,
         }))
@@ -158,6 +197,21 @@ impl SimNetwork {
     /// was delivered, so that there is room.
     pub fn take_bell(&mut self, number: u32) -> bool {
         self.rung.get_mut(number as usize).is_some_and(std::mem::take)
+    }
+
+    /// Sets the faults of remote memory access, and whether what was not delivered is lost when its sender exits.
+    pub fn set_remote_access(&mut self, faults: RemoteAccessFaults, loses_undelivered: bool) {
+        self.remote_memory.faults = faults;
+        self.loses_undelivered = loses_undelivered;
+    }
+
+    /// The process has left MPI and exits. Asserts that it has no registered and no exposed memory.
+    pub fn exit(&mut self, number: u32) {
+        let left = self.remote_memory.count(number);
+        assert_eq!(left, (0, 0), "rank {number} has left MPI with regions and exposures");
+        if self.loses_undelivered {
+            self.queues.lose_from(number);
+        }
     }
 
     fn ring(&mut self, number: u32) {
@@ -277,6 +331,7 @@ struct Endpoint {
     /// What the peer sends to this process, and the other way round.
     incoming: Pair,
     outgoing: Pair,
+    gets: Vec<RunningGet>,
     /// What the peer had sent when this endpoint was severed. What it sent later is not delivered.
     before_sever: Option<Box<PairQueues>>,
     /// Of the peer.
@@ -311,7 +366,24 @@ impl SimBtl {
 
     fn has_room(&self, endpoint: &Endpoint) -> bool {
         let shared = self.shared.borrow();
-        shared.queues.get(endpoint.outgoing).is_none_or(|queues| queues.has_room(&endpoint.sizes))
+        endpoint.has_room_for_gets()
+            && shared.queues.get(endpoint.outgoing).is_none_or(|queues| queues.has_room(&endpoint.sizes))
+    }
+
+    /// Reports ends of local operations on registered memory, some of them late.
+    fn report_local_ends(&self, network: &mut SimNetwork, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let SimNetwork { remote_memory, random, delivers_all, killer, .. } = network;
+        let mut events = 0;
+        while events < budget
+            && remote_memory.has_local_ends(self.me)
+            && (*delivers_all || !random.once_in(3))
+            && killer.on_call(self.me, Point::Poll)
+            && let Some(done) = remote_memory.take_local_end(self.me, random)
+        {
+            sink.on_done(done, Ok(()));
+            events += 1;
+        }
+        events
     }
 
     fn mark_busy(&mut self, endpoint: u32) {
@@ -372,7 +444,9 @@ impl Endpoint {
         self.is_busy = match self.state {
             EndpointState::Connecting | EndpointState::Severing => true,
             EndpointState::Connected => {
-                self.owes_room || queues.get(self.incoming).is_some_and(|queues| !queues.is_empty())
+                self.owes_room
+                    || !self.gets.is_empty()
+                    || queues.get(self.incoming).is_some_and(|queues| !queues.is_empty())
             }
             EndpointState::Quarantined | EndpointState::Severed => false,
         };
@@ -443,11 +517,45 @@ impl Endpoint {
         while events < allowed && network.deliver(self, me, sink) {
             events += 1;
         }
+        events += self.advance_gets(me, network, budget - events, sink);
         if self.owes_room && events < budget && (all || network.random.once_in(2)) {
+            let has_room = self.has_room_for_gets();
             let queues = network.queues.get_or_create(self.outgoing);
-            if queues.has_room(&self.sizes) {
+            if has_room && queues.has_room(&self.sizes) {
                 self.owes_room = false;
                 sink.on_sendable(self.index, at);
+                events += 1;
+            }
+        }
+        events
+    }
+
+    fn has_room_for_gets(&self) -> bool {
+        self.gets.is_empty() || self.gets.len() < self.sizes.get_depth as usize
+    }
+
+    /// Goes on with gets, in any order.
+    fn advance_gets(
+        &mut self,
+        me: u32,
+        network: &mut SimNetwork,
+        budget: u32,
+        sink: &mut impl Sink<u32>,
+    ) -> u32 {
+        let mut events = 0;
+        let SimNetwork { remote_memory, random, delivers_all, killer, .. } = network;
+        let mut looks = if self.gets.is_empty() { 0 } else { random.below(4) };
+        if *delivers_all {
+            looks = 2 * self.gets.len() as u64;
+        }
+        for _ in 0..looks {
+            if self.gets.is_empty() || events >= budget || !killer.on_call(me, Point::Deliver) {
+                break;
+            }
+            let at = random.below(self.gets.len() as u64) as usize;
+            if let Some(result) = remote_memory.advance(&mut self.gets[at], (self.peer, me), random) {
+                let get = self.gets.swap_remove(at);
+                sink.on_done(remote_memory.end(&get), result);
                 events += 1;
             }
         }
@@ -465,7 +573,17 @@ impl Endpoint {
         while events < budget && network.deliver_before_sever(self, me, sink) {
             events += 1;
         }
-        if events == budget || network.killer.is_dead(me) {
+        while events < budget
+            && network.killer.on_call(me, Point::Drain)
+            && let Some(mut get) = self.gets.pop()
+        {
+            mend_base::reach!("sim.network: severed with gets that run");
+            let SimNetwork { remote_memory, random, .. } = &mut *network;
+            remote_memory.cut(&mut get, (self.peer, me), random);
+            sink.on_done(remote_memory.end(&get), Err(SendError::Severed));
+            events += 1;
+        }
+        if events >= budget || !self.gets.is_empty() || network.killer.is_dead(me) {
             return events;
         }
         self.state = EndpointState::Severed;
@@ -474,7 +592,79 @@ impl Endpoint {
     }
 }
 
-impl mend_transport::Rdma for SimBtl {}
+impl Rdma for SimBtl {
+    fn register(&mut self, with: u32, memory: &UserMemory) -> Result<Region, RegisterError> {
+        assert!(self.endpoint(with).limits.can(Ability::Get), "memory is registered for gets");
+        if !self.has_effect(Point::Send) {
+            return Err(RegisterError::NoMemory);
+        }
+        let SimNetwork { remote_memory, random, .. } = &mut *self.shared.borrow_mut();
+        remote_memory.register(self.me, memory, random)
+    }
+
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        if self.has_effect(Point::Send) {
+            self.shared.borrow_mut().remote_memory.unregister(self.me, region, done);
+        }
+    }
+
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        assert!(access.read, "memory is exposed for gets");
+        if !self.has_effect(Point::Send) {
+            return Err(RegisterError::NoMemory);
+        }
+        let (me, reader) = (self.me, self.endpoint(to).peer);
+        let SimNetwork { remote_memory, random, .. } = &mut *self.shared.borrow_mut();
+        remote_memory.expose(me, reader, local, random)
+    }
+
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        if self.has_effect(Point::Send) {
+            self.shared.borrow_mut().remote_memory.unexpose(self.me, exposure, done);
+        }
+    }
+
+    fn import(&mut self, _from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
+        RemoteMemory::import(key)
+    }
+
+    fn get(
+        &mut self,
+        from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        let checked = self.check(from, Point::SendChunk);
+        let endpoint = self.endpoint(from);
+        assert!(local.bytes > 0 && local.bytes <= endpoint.limits.transfer_bytes_max, "the length of a get");
+        if checked == Err(SendError::Busy) || !endpoint.has_room_for_gets() {
+            endpoint.owes_room = true;
+            self.mark_busy(from);
+            return Err(checked.err().unwrap_or(SendError::Busy));
+        }
+        checked?;
+        let get = self.shared.borrow_mut().remote_memory.get(self.me, local, remote, remote_offset, done);
+        self.endpoint(from).gets.push(get);
+        self.mark_busy(from);
+        Ok(())
+    }
+}
+
+/// The process has ended.
+impl Drop for SimBtl {
+    fn drop(&mut self) {
+        if let Ok(mut network) = self.shared.try_borrow_mut() {
+            network.remote_memory.remove_process(self.me);
+        }
+    }
+}
 
 impl Btl for SimBtl {
     type Endpoint = u32;
@@ -504,12 +694,13 @@ impl Btl for SimBtl {
             index: peer,
             incoming,
             outgoing,
+            gets: Vec::new(),
             state: EndpointState::Connecting,
             is_busy: false,
             owes_room: false,
             before_sever: None,
             sizes,
-            limits: sizes.limits(),
+            limits: sizes.limits(self.sizes.transfer_bytes_max),
         });
         self.mark_busy(at);
         Ok(at)
@@ -658,9 +849,10 @@ impl Btl for SimBtl {
         // Evidence may come from any endpoint.
         let looks_at_all = network.delivers_all && network.faults.true_evidence_once_in > 0;
         if count > MANY_ENDPOINTS && !looks_at_all {
-            return self.progress_many(&mut network, budget, sink);
+            let events = self.report_local_ends(&mut network, budget, sink);
+            return events + self.progress_many(&mut network, budget - events, sink);
         }
-        let mut events = 0;
+        let mut events = self.report_local_ends(&mut network, budget, sink);
         for _ in 0..count {
             if events >= budget {
                 break;
@@ -672,10 +864,28 @@ impl Btl for SimBtl {
         events
     }
 
+    /// Where messages of a process that has exited are lost: whether the peers have received all messages, as they acknowledge them.
+    fn is_flushed(&mut self) -> bool {
+        let network = self.shared.borrow();
+        let is_received = |endpoint: &Endpoint| match endpoint.state {
+            EndpointState::Connecting | EndpointState::Connected => {
+                network.queues.get(endpoint.outgoing).is_none_or(PairQueues::is_empty)
+            }
+            EndpointState::Quarantined | EndpointState::Severing | EndpointState::Severed => true,
+        };
+        !network.loses_undelivered || self.endpoints.iter().all(is_received)
+    }
+
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        let network = self.shared.borrow();
+        let gets_run =
+            |endpoint: &Endpoint| !endpoint.gets.is_empty() && !network.remote_memory.is_gone(endpoint.peer);
+        if network.remote_memory.has_local_ends(self.me) {
+            return Err(EventPending);
+        }
         let moves = |endpoint: &Endpoint| match endpoint.state {
             EndpointState::Connecting | EndpointState::Severing => true,
-            EndpointState::Connected => endpoint.owes_room && self.has_room(endpoint),
+            EndpointState::Connected => gets_run(endpoint) || endpoint.owes_room && self.has_room(endpoint),
             EndpointState::Quarantined | EndpointState::Severed => false,
         };
         let ready = (0..self.endpoints.len() as u32).any(|endpoint| self.ready(endpoint));
@@ -711,6 +921,8 @@ mod tests {
                 control_bytes_max: 64,
                 message_bytes_max: 4_096,
                 chunk_bytes: 4_096,
+                transfer_bytes_max: 4_096,
+                get_depth: 4,
             };
             let btls = (0..count as u32).map(|me| SimBtl::new(&shared, me, sizes));
             let btls = btls.collect();

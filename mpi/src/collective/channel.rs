@@ -7,10 +7,10 @@ use mend_base::{Rank, Source, Tag, TagSelector};
 use mend_coll::MessageLayer;
 use mend_datatype::TypedBuffer;
 use mend_pml::{Channel, Ends, Error, Lent, Ob1, Request, SendMode, Started, State};
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// Transports, ends of peers and PML, borrowed by one operation for one call of progress.
-pub(super) struct CollectiveChannel<'a, N: Btl> {
+pub(super) struct CollectiveChannel<'a, N: Rdma> {
     net: &'a mut N,
     ends: &'a Ends,
     pml: &'a mut Ob1<N::Endpoint>,
@@ -20,14 +20,14 @@ pub(super) struct CollectiveChannel<'a, N: Btl> {
     tag: Tag,
 }
 
-impl<'a, N: Btl> CollectiveChannel<'a, N> {
+impl<'a, N: Rdma> CollectiveChannel<'a, N> {
     /// The channel of an operation for one call of progress.
     pub fn new<R>(layers: &'a mut Layers<N, R>, ends: &'a Ends, channel: Channel, tag: Tag) -> Self {
         CollectiveChannel { net: &mut layers.net, ends, pml: &mut layers.pml, channel, tag }
     }
 }
 
-impl<N: Btl> MessageLayer for CollectiveChannel<'_, N> {
+impl<N: Rdma> MessageLayer for CollectiveChannel<'_, N> {
     fn send(&mut self, to: Rank, data: TypedBuffer) -> Result<Started, Error> {
         let lent = Lent { net: &mut *self.net, ends: self.ends };
         self.pml.send(lent, self.channel, to, self.tag, SendMode::Standard, data)
@@ -48,6 +48,10 @@ impl<N: Btl> MessageLayer for CollectiveChannel<'_, N> {
 
     fn release(&mut self, request: Request) {
         self.pml.release(request);
+    }
+
+    fn has_ended(&self, request: Request) -> bool {
+        self.pml.has_ended(request)
     }
 
     fn abandon(&mut self, request: Request) {

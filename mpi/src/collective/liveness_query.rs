@@ -12,7 +12,7 @@ use crate::CommKey;
 use crate::peer_reports::{EndState, PeerReports};
 use mend_base::PeerIndex;
 use mend_runtime::Runtime;
-use mend_transport::{Btl, Cause};
+use mend_transport::{Cause, Rdma};
 use std::collections::BTreeMap;
 
 /// The members that may have failed, each with the number of answers of the runtime that this query needs.
@@ -24,7 +24,7 @@ pub(crate) struct LivenessQuery {
 impl LivenessQuery {
     /// Asks the runtime about every other member of the communicator.
     #[cold]
-    pub fn begin<N: Btl, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Self {
+    pub fn begin<N: Rdma, R: Runtime>(comm: CommKey, parts: &mut Parts<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: a member left or freed the communicator");
         let mut query = LivenessQuery { unanswered: BTreeMap::new() };
         let members = parts.communicators.get(comm).map(|entry| entry.members().clone());
@@ -38,7 +38,7 @@ impl LivenessQuery {
 
     /// Asks the runtime about every other process of these.
     #[cold]
-    pub fn about_all<N: Btl, R: Runtime>(members: &[PeerIndex], parts: &mut Parts<'_, N, R>) -> Self {
+    pub fn about_all<N: Rdma, R: Runtime>(members: &[PeerIndex], parts: &mut Parts<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: about both groups");
         let mut query = LivenessQuery { unanswered: BTreeMap::new() };
         let me = parts.layers.runtime.membership().peer;
@@ -52,14 +52,14 @@ impl LivenessQuery {
 
     /// Asks the runtime about one member, which has failed as another member says.
     #[cold]
-    pub fn about<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) -> Self {
+    pub fn about<N: Rdma, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) -> Self {
         mend_base::reach!("mpi.collective: poison names a failed member");
         let mut query = LivenessQuery { unanswered: BTreeMap::new() };
         query.add(member, parts);
         query
     }
 
-    fn add<N: Btl, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+    fn add<N: Rdma, R: Runtime>(&mut self, member: PeerIndex, parts: &mut Parts<'_, N, R>) {
         match parts.peer_reports.end_state(member) {
             EndState::Published => {}
             EndState::Declared => _ = self.unanswered.insert(member, 1),
@@ -88,7 +88,7 @@ impl LivenessQuery {
 
 /// Asks about a member again, after the answer to an earlier query.
 #[cold]
-pub(crate) fn ask_again<N: Btl, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
+pub(crate) fn ask_again<N: Rdma, R: Runtime>(member: PeerIndex, parts: &mut Parts<'_, N, R>) {
     mend_base::reach!("mpi.collective: asked again, after an earlier query");
     parts.peer_reports.ask(member, Cause::NoEvidence, &mut parts.layers.runtime);
 }

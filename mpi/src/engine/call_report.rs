@@ -9,9 +9,9 @@ use mend_base::{Duration, Instant, Source, TagSelector};
 use mend_coll::Collective;
 use mend_runtime::Runtime;
 use mend_runtime::daemon_protocol::Place;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// A call that takes longer than this is reported to the node daemon, once; `None`: none is.
     pub fn report_calls_after(&mut self, limit: Option<Duration>) {
         self.call_reports.set_limit(limit);

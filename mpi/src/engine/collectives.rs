@@ -8,9 +8,9 @@ use crate::{CommKey, Error, Request, Started};
 use mend_coll::{Collective, Schedule};
 use mend_pml::Channel;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Starts a collective operation. All members start the same ones in the same order (MPI-5.0 §6.1). `Err`, among others: Mend does not
     /// support them on intercommunicators yet.
     pub fn collective(&mut self, comm: CommKey, call: Collective) -> Result<Started, Error> {

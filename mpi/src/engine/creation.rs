@@ -14,7 +14,7 @@ use mend_pml::{Channel, End, Status};
 use mend_proto::spread::Item;
 use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_runtime::Runtime;
-use mend_transport::{Btl, UserMemory};
+use mend_transport::{Rdma, UserMemory};
 
 /// What the members of a communicator share that MPI_COMM_SPLIT_TYPE creates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,7 +25,7 @@ pub enum Shared {
     Nothing,
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Starts the creation of a communicator with the same members (MPI_COMM_DUP), which has the hints that `comm` has now: MPI-5.0
     /// §7.4.2 leaves hints out of a duplicate, but a library that works on one is to report failures as the program asked for
     /// (Row IK4).

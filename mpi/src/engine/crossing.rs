@@ -13,10 +13,10 @@ use mend_proto::agreement::{AgreementId, Contribution, Op};
 use mend_proto::crossing::ProgramWait;
 use mend_proto::ranks::SetHash;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 use std::sync::Arc;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Begins a look at what the waiting call waits for: the call is polled once between this and [`end_look`](Engine::end_look).
     pub fn begin_look(&mut self) {
         self.wake_ups.begin_look();

@@ -11,9 +11,9 @@ use mend_pml::End;
 use mend_proto::detector::{Config, Outcome};
 use mend_proto::spread::Item;
 use mend_runtime::{Notice, Runtime};
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Lets the ranks find failures by a ring of heartbeats with leases, from the moment at which all have called MPI_Init. All ranks of the
     /// job call it, before any communication. With a lease, a failure is declared without the runtime.
     pub fn detect_failures(&mut self, now: Instant, config: Config) -> Result<(), Error> {

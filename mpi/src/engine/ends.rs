@@ -8,9 +8,9 @@ use crate::collective::ask_again;
 use mend_base::PeerIndex;
 use mend_pml::End;
 use mend_runtime::{Notice, Runtime};
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Examines the evidence of the last progress. Returns the number of endpoints that were severed.
     #[cold]
     pub(super) fn examine_evidence(&mut self) -> u32 {

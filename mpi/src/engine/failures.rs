@@ -6,9 +6,9 @@ use super::Engine;
 use crate::{CommKey, Detail, Error, Request};
 use mend_base::Rank;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// The members that failed, by rank in the union, in the order of their failures. The list is current: this call takes the notices, and drains and
     /// severs the peers that they name.
     pub fn failed(&mut self, comm: CommKey) -> Result<Vec<Rank>, Error> {

@@ -16,10 +16,10 @@ use mend_pml::{End, Status};
 use mend_proto::spread::Item;
 use mend_proto::vote::{Ballot, Reason};
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 use std::sync::Arc;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Starts the creation of a communicator of `group`, whose processes are members of `comm` (MPI_COMM_CREATE_GROUP). Only processes of
     /// the group take part. The tag distinguishes this call from others by other threads. `Err`: this process has not begun, and may
     /// call again.

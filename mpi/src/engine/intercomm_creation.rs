@@ -40,10 +40,10 @@ use mend_pml::End;
 use mend_proto::spread::Item;
 use mend_proto::vote::{Ballot, Outcome, Reason};
 use mend_runtime::Runtime;
-use mend_transport::{Btl, UserMemory};
+use mend_transport::{Rdma, UserMemory};
 use std::sync::Arc;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Starts the creation of an intercommunicator (MPI_INTERCOMM_CREATE) of the members of `comm` and those of the communicator that the
     /// other leader gives. `other`: the peer communicator and the rank of the other leader there, which the leader alone gives; `Err`: why
     /// there is none, with which the leader's group gives up. The creation is uniform whatever the hints of `comm` are.

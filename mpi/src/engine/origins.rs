@@ -12,9 +12,9 @@ use crate::origin::{Exchange, Origin};
 use mend_base::Peer;
 use mend_pml::{Ends, Lookup};
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Looks at the communicators of early messages, if something has changed on which it depends whether this process will have them.
     pub(super) fn refuse_lost_communicators(&mut self) {
         for (identity, origin) in self.member_protocols.take_origins_to_recheck() {

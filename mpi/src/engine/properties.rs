@@ -6,9 +6,9 @@ use crate::{CommKey, Error, ErrorHandler, Hints, Request};
 use mend_base::{Identity, PeerIndex, Rank};
 use mend_proto::spread::Item;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// The communicator's name (MPI_COMM_GET_NAME).
     pub fn name(&self, comm: CommKey) -> Result<&[u8], Error> {
         Ok(self.communicators.valid(comm)?.properties().name())

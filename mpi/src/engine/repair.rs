@@ -19,7 +19,7 @@ use mend_proto::identity::IdentityAllocator;
 use mend_proto::ranks::{Ranks, SetHash};
 use mend_proto::spread::Item;
 use mend_runtime::{ResultKey, Runtime};
-use mend_transport::{Btl, UserMemory};
+use mend_transport::{Rdma, UserMemory};
 use std::sync::Arc;
 
 /// The proposal of a member that has allocated all its numbers.
@@ -29,7 +29,7 @@ const NO_NUMBER: u32 = communicator::Contribution::NO_NUMBER;
 const CLOSING: Contribution =
     Contribution { value: 0, op: Op::And, acknowledged: SetHash(0), uniform: false };
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// MPIX_Comm_revoke: not collective, and may be repeated (Row RV1). Operations of all members that are not local end with an
     /// error, now or when the news reaches them.
     pub fn revoke(&mut self, comm: CommKey) -> Result<(), Error> {

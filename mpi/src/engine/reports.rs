@@ -7,7 +7,7 @@ use mend_base::{LifecycleCounts, Peer};
 use mend_comm::Group;
 use mend_pml::Ends;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 use std::sync::Arc;
 
 /// The number of entries in the tables of an engine.
@@ -35,7 +35,7 @@ pub struct OpenCounts {
     pub pml: mend_pml::OpenCounts,
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// MPI_Abort: ends the members of the communicator, or the job if these are all its processes. The handle may have been freed:
     /// the error of a request on a freed communicator may end the members too (Row EH5).
     pub fn abort_members(&mut self, comm: CommKey, code: i32) -> Result<(), Error> {

@@ -6,6 +6,7 @@ mod crossed;
 mod deaths;
 mod detection;
 mod early;
+mod finish;
 mod freed;
 mod identities;
 mod interrupted;

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::{CommKey, Error, Request};
 use mend_base::Source;
 use mend_runtime::Runtime;
-use mend_transport::Btl;
+use mend_transport::Rdma;
 
 /// Whether a call that waits for an unsatisfiable receive ends it. `threads`: how many threads of the program may start
 /// operations, with the waiting one and without others in such a wait; `None`: the number is not known.
@@ -19,7 +19,7 @@ pub(crate) fn ends_the_wait(threads: Option<u32>) -> bool {
     threads == Some(1)
 }
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Whether there is a communicator whose other members have all ended. Only on such a communicator is a receive unsatisfiable.
     #[inline]
     pub(crate) fn some_may_be_unsatisfiable(&self) -> bool {

@@ -7,9 +7,9 @@ use crate::{CommKey, Request, RequestHandle};
 use mend_base::{Instant, Key, Source};
 use mend_pml::SleeperId;
 use mend_runtime::Runtime;
-use mend_transport::{Btl, Cause, EventPending, WakeSet};
+use mend_transport::{Cause, EventPending, Rdma, WakeSet};
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Begins a wait for a message from any peer, as the caller names no sender: [`is_ready`](Engine::is_ready) returns true.
     pub fn expect_any(&mut self) {
         self.expected_senders.clear();

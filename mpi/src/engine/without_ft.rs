@@ -10,10 +10,10 @@ use mend_coll::AgreeOn;
 use mend_comm::{Group, Remote};
 use mend_datatype::{Datatype, TypedBuffer};
 use mend_runtime::Runtime;
-use mend_transport::{Btl, Buffer, UserMemory};
+use mend_transport::{Buffer, Rdma, UserMemory};
 use std::sync::Arc;
 
-impl<N: Btl, R: Runtime> Engine<N, R> {
+impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Starts the agreement on the int at `flag`. `None`: the members agree by the protocol.
     pub(super) fn agree_by_schedule(
         &mut self,

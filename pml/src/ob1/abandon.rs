@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Giving up: a request ends now, whatever the other side does, and its buffer is not touched any more (I7).
+//! Giving up: a request ends, whatever the other side does, and its buffer is not touched any more (I7). It ends now, except that one whose
+//! memory the transports use ends when they do not any more, for which they need no help of the other side: a send with a remote key when
+//! the key is taken back, a receive that takes its bytes when the gets that run have ended.
 //!
 //! Messages of it that are on the wire arrive later. Both ends handle them without waiting:
 //!
@@ -8,8 +10,10 @@
 //!     an RTS without an answer: forgotten; a late answer    ──  Matched, Refused: nothing more
 //!     has a key with an old generation                           CTS: ◀── Cancel(stream, 0)
 //!     a stream: ── Cancel(stream, bytes sent) ───────────────▶  receives that many, then forgets the stream
+//!     an RTS with a remote key: taken back                        its gets fail: it asks by CTS, as above
 //!   receiver gives up                                 sender
 //!     an RTS without a stream: ── Refused ────────────────▶  no receive will match it there
+//!     gets that run: when they have ended ── Refused ─────▶  as before
 //!     a stream: bytes that arrive are dropped          ══▶   sends on to the end, or gives up too
 //! ```
 //!
@@ -25,7 +29,7 @@ use super::Ob1;
 use crate::envelope::{Packet, Reason};
 use crate::rendezvous::GivenUp;
 use crate::request::{Request, Status};
-use crate::request_table::Phase;
+use crate::request_table::{Phase, Then};
 use mend_base::{Key, PeerIndex, Rank};
 use mend_transport::Stream;
 
@@ -45,6 +49,16 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 self.dequeue(channel, to, key);
             }
             Phase::RtsSent { to, .. } => self.abandon_sent(channel, to),
+            Phase::Releasing { to, then: Then::Stream { stream, .. } } => {
+                self.abandon_asked(channel, to, stream, key);
+                return;
+            }
+            // It ends when its memory is released.
+            Phase::Releasing { then: Then::End(_), .. } => return,
+            Phase::Matched { transfer: Some(transfer), .. } => {
+                mend_base::reach!("pml.abandon: a receive that takes its bytes");
+                return self.give_up_get(transfer, self.reason_of_giving_up(key));
+            }
             Phase::Streaming { to, stream, sent, .. } => self.cut_stream(channel, to, stream, sent, key),
             Phase::Posted(posted) => {
                 mend_base::reach!("pml.abandon: a posted receive");
@@ -53,7 +67,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Matched { from, key: sender, .. } => self.abandon_matched(channel, from, sender, key),
             Phase::Done(_) => unreachable!("asked above"),
         }
-        self.end(key, Ok(Status::EMPTY));
+        self.end_when_released(key, Ok(Status::EMPTY));
+    }
+
+    /// Whether a request that was abandoned has ended: its buffer is not touched any more (I7).
+    pub fn has_ended(&self, request: Request) -> bool {
+        self.requests.get(request.0).is_none_or(|entry| entry.phase().is_over())
+    }
+
+    /// A send whose bytes were asked for as a stream, which has not begun since its memory is being released.
+    fn abandon_asked(&mut self, channel: Key, to: Rank, stream: Stream, key: Key) {
+        mend_base::reach!("pml.abandon: a send that was asked for its bytes");
+        if let Some(peer) = self.member(channel, to) {
+            self.rendezvous.on_answered(peer);
+            self.answer(peer, Packet::Cancel { stream, sent: 0 });
+        }
+        self.requests.set_phase(key, Phase::Releasing { to, then: Then::End(Ok(Status::EMPTY)) });
     }
 
     /// A send that waits for an answer, which may still come.
@@ -83,15 +112,20 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         match self.rendezvous.give_up_receive(request) {
             GivenUp::PendingCts => {
                 mend_base::reach!("pml.abandon: a matched receive without a stream");
-                let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
-                let reason = channel.map_or(Reason::Freed, |channel| match channel.refusal() {
-                    // The requests of an operation are given up before the operation is, so its cause is not known yet.
-                    Reason::Freed if channel.has_operations() => Reason::GivenUp { failed: None },
-                    reason => reason,
-                });
+                let reason = self.reason_of_giving_up(request);
                 self.answer(peer, Packet::Refused { key: sender, reason });
             }
             GivenUp::Streaming => mend_base::reach!("pml.abandon: a matched receive"),
         }
+    }
+
+    /// Why a receive that has matched takes nothing, for its sender.
+    fn reason_of_giving_up(&self, request: Key) -> Reason {
+        let channel = self.requests.get(request).and_then(|entry| self.channels.get(entry.channel()));
+        channel.map_or(Reason::Freed, |channel| match channel.refusal() {
+            // The requests of an operation are given up before the operation is, so its cause is not known yet.
+            Reason::Freed if channel.has_operations() => Reason::GivenUp { failed: None },
+            reason => reason,
+        })
     }
 }

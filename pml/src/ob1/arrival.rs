@@ -10,7 +10,7 @@ use crate::request::{Error, Status, take_whole};
 use crate::request_table::{Phase, RequestEntry};
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_proto::identity::Resolved;
-use mend_transport::Payload;
+use mend_transport::{Payload, RemoteKey};
 
 /// Which channel a message is for.
 pub(super) enum Target {
@@ -62,7 +62,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.arrival: not its rank");
             return self.garbage(from);
         }
-        if !payload.is_empty() && matches!(form, Form::Rts { .. }) {
+        if payload.len() > RemoteKey::BYTES_MAX && matches!(form, Form::Rts { .. }) {
             return self.garbage(from);
         }
         let by_name = matches!(name, ChannelName::Named(_));
@@ -155,7 +155,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             Form::Rts { key, bytes } => {
                 mend_base::reach!("pml.arrival: posted, RTS");
-                return self.match_rts(request, from, source, tag, key, bytes);
+                return self.match_rts(request, from, source, tag, key, bytes, payload);
             }
         }
         let Some(entry) = self.requests.get(request) else { return };
@@ -183,22 +183,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.on_late(from, form, Reason::Freed);
         }
         mend_base::reach!("pml.arrival: unexpected");
-        let (bytes, unanswered) = (payload.len(), form.request_awaiting_answer().is_some());
-        let Some(payload) = self.store(from, payload, unanswered) else { return };
+        let unanswered = form.request_awaiting_answer().is_some();
+        let Some(payload) = self.store(from, payload, unanswered, form) else { return };
         let Some(channel) = self.channels.get_mut(key) else { return };
+        let bytes = payload.len();
         if !self.matcher.add(&mut channel.matching, Unexpected::new(source, tag, form, payload)) {
             self.budget.release(from, bytes, unanswered);
             self.out_of_memory(from);
         }
     }
 
-    /// Stores the bytes of a message on its sender's account. `None`: the sender's messages are discarded.
+    /// Stores the bytes of a message of this form on its sender's account. `None`: the sender's messages are discarded. An RTS for whose
+    /// remote key there is no memory is stored without it: its bytes will come as a stream.
     #[inline]
     pub(super) fn store(
         &mut self,
         from: PeerIndex,
         payload: Payload<'_>,
         unanswered: bool,
+        form: Form,
     ) -> Option<Vec<u8>> {
         let short = self.matcher.is_short();
         match self.budget.store(from, payload, unanswered, short) {
@@ -207,6 +210,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     self.send_xoff(from);
                 }
                 Some(payload)
+            }
+            Err(BudgetError::NoMemory) if matches!(form, Form::Rts { .. }) && !payload.is_empty() => {
+                mend_base::reach!("pml.arrival: no memory for a remote key");
+                self.store(from, payload.part(0, 0), unanswered, form)
             }
             Err(error) => {
                 self.not_stored(from, error);
@@ -253,7 +260,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         mend_base::reach!("pml.arrival: for a communicator that is not created");
         let mut message = EarlyMessage { envelope, payload: Vec::new(), subject };
         let unanswered = message.is_unanswered();
-        let Some(payload) = self.store(from, payload, unanswered) else { return };
+        let Some(payload) = self.store(from, payload, unanswered, envelope.form) else { return };
         message.payload = payload;
         if let Err(message) = self.contexts.store_early(name, from, message) {
             self.release_stored(from, message.payload, unanswered);
@@ -341,21 +348,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.arrival: an unexpected RTS is cancelled");
             self.answer(from, Packet::Refused { key: sender, reason: Reason::Freed });
             self.release_stored(from, message.payload, true);
-        } else if let Some(request) = self.find_matched(key, source, sender) {
+        } else if let Some((request, transfer)) = self.find_matched(key, source, sender) {
+            if transfer.is_some() {
+                // A sender does not cancel what its receiver may have taken.
+                return self.garbage(from);
+            }
             mend_base::reach!("pml.arrival: a matched RTS is cancelled");
             self.give_up_stream(request, from, sender);
             self.match_anew(request);
         }
     }
 
-    /// The receive that has matched the RTS of `source` for its request `sender`.
-    fn find_matched(&self, channel: Key, source: Rank, sender: Key) -> Option<Key> {
-        let has_matched = |entry: &RequestEntry| match *entry.phase() {
-            Phase::Matched { from, key, .. } => from == source && key == sender,
-            _ => false,
+    /// The receive that has matched the RTS of `source` for its request `sender`, and its transfer if it takes the bytes by gets.
+    fn find_matched(&self, channel: Key, source: Rank, sender: Key) -> Option<(Key, Option<Key>)> {
+        let transfer = |entry: &RequestEntry| match *entry.phase() {
+            Phase::Matched { from, key, transfer, .. } if from == source && key == sender => Some(transfer),
+            _ => None,
         };
         let mut receives = self.requests.iter().filter(|(_, entry)| entry.channel() == channel);
-        receives.find(|(_, entry)| has_matched(entry)).map(|(request, _)| request)
+        receives.find_map(|(request, entry)| Some((request, transfer(entry)?)))
     }
 
     /// The end of every operation.

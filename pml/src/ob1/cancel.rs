@@ -8,6 +8,7 @@
 //! | receive, matched | goes on: its message comes, or its sender ends; where its sender cancels the message, the receive ends cancelled |
 //! | send, queued | leaves the queue, ends cancelled |
 //! | send, RTS sent | ends cancelled; a CANCEL_RTS follows the RTS, and a CTS that was under way is answered by the cancellation of its stream with 0 bytes |
+//! | send, RTS with a remote key sent | ends, not cancelled, when the key is taken back: the receiver may have taken the bytes already. If not, it asks for them as a stream, and they are sent from a copy; without memory for a copy the send goes on |
 //! | send, synchronous, payload sent | ends, not cancelled: the match is the receiver's |
 //! | send, streaming | ends, not cancelled: the rest is sent from a copy; without memory for a copy it goes on |
 //!
@@ -16,7 +17,7 @@
 
 use super::Ob1;
 use crate::request::{CommIndex, Error, Request, SleeperId, Status};
-use crate::request_table::{Phase, Posted};
+use crate::request_table::{Offer, Phase, Posted, RequestEntry};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank};
 use mend_datatype::TypedBuffer;
@@ -37,9 +38,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Queued { to, .. } => {
                 mend_base::reach!("pml.cancel: a queued send");
                 self.dequeue(channel, to, key);
-                self.end(key, Ok(Status::CANCELLED));
+                self.end_when_released(key, Ok(Status::CANCELLED));
             }
-            Phase::RtsSent { to, payload_sent } => self.cancel_sent(channel, to, payload_sent, key),
+            Phase::RtsSent { to, offer: Offer::RemoteKey(_) } => self.move_to_copy(channel, to, key),
+            Phase::RtsSent { to, offer } => self.cancel_sent(channel, to, offer == Offer::Payload, key),
             Phase::Streaming { to, .. } => self.continue_stream_from_copy(channel, to, key),
             Phase::Matched { .. } => {
                 mend_base::reach!("pml.cancel: a matched receive");
@@ -47,7 +49,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                     entry.set_cancelled();
                 }
             }
-            Phase::CancelQueued { .. } | Phase::AboutOperation { .. } | Phase::Done(_) => {}
+            Phase::Releasing { .. }
+            | Phase::CancelQueued { .. }
+            | Phase::AboutOperation { .. }
+            | Phase::Done(_) => {}
         }
     }
 
@@ -61,7 +66,22 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.cancel: an RTS");
         self.queue_cancel(channel, peer, to, key);
-        self.end(key, Ok(Status::CANCELLED));
+        self.end_when_released(key, Ok(Status::CANCELLED));
+    }
+
+    /// A send whose receiver may take the bytes, or has taken them, so it cannot be cancelled: it ends for its caller when the key is
+    /// taken back, and another request with a copy of the bytes waits for the answer to the RTS.
+    fn move_to_copy(&mut self, channel: Key, to: Rank, key: Key) {
+        let Some(copy) = self.requests.get(key).and_then(|entry| entry.data().copied()) else { return };
+        if !self.rendezvous.reserve_moved() {
+            return;
+        }
+        let phase = Phase::RtsSent { to, offer: Offer::RemoteKey(None) };
+        let Some(rest) = self.requests.begin(channel, copy, phase) else { return };
+        mend_base::reach!("pml.cancel: an RTS with a remote key");
+        self.requests.release(rest);
+        self.rendezvous.move_answer(key, rest);
+        self.end_when_released(key, Ok(Status::EMPTY));
     }
 
     /// Queues the cancellation of an RTS. Without memory for it the receiver learns of it when it asks for the bytes.
@@ -103,15 +123,29 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// As [`release`](Ob1::release), for a send whose buffer the caller uses again at once: the rest is sent from a copy. `Err`:
-    /// there is no memory for a copy, and nothing was done.
+    /// there is no memory for a copy, or the buffer is exposed and is being released; the caller calls again after progress.
     pub fn continue_from_copy(&mut self, request: Request) -> Result<Option<CommIndex>, Error> {
-        let Some(entry) = self.requests.get(request.0) else { return Ok(None) };
-        if entry.phase().is_send() {
+        let key = request.0;
+        let Some(entry) = self.requests.get(key) else { return Ok(None) };
+        if let Phase::Releasing { .. } = entry.phase() {
+            return Err(Error::NoMemory);
+        }
+        if entry.phase().is_send() && !entry.is_copy() {
             let copy = entry.data().copied().ok_or(Error::NoMemory)?;
             mend_base::reach!("pml.cancel: continued from a copy");
-            self.requests.replace_data(request.0, copy);
+            let held = entry.held();
+            self.requests.replace_data(key, copy);
+            if let Some(held) = held {
+                mend_base::reach!("pml.cancel: its buffer was exposed");
+                self.exposures.close(held);
+                self.queues.want_flush();
+            }
         }
-        Ok(self.requests.release(request.0))
+        let held = self.requests.get(key).and_then(RequestEntry::held);
+        match held.filter(|&held| self.exposures.remote_key(held).is_none()) {
+            Some(_) => Err(Error::NoMemory),
+            None => Ok(self.requests.release(key)),
+        }
     }
 
     /// The end of `request` will wake `sleeper`. Nothing happens for one that is over already.

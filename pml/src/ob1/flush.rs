@@ -8,7 +8,7 @@ use crate::peer_table::PeerLink;
 use crate::request::Error;
 use crate::send_queues::QueuedMessage;
 use mend_base::PeerIndex;
-use mend_transport::{AmId, Btl, Limits, MessageClass, SendError};
+use mend_transport::{AmId, Limits, MessageClass, Rdma, SendError};
 
 /// How many chunks go to one peer in one call of progress.
 const CHUNKS_PER_PROGRESS: u32 = 8;
@@ -31,9 +31,12 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         self.peers.next_to_connect()
     }
 
-    /// Whether nothing of this process is still to be sent.
+    /// Whether nothing of this process is still to be sent, and no transport uses memory of its requests.
     pub fn idle(&self) -> bool {
-        self.requests.sends() == 0 && self.queues.unsent() == 0
+        self.requests.sends() == 0
+            && self.queues.unsent() == 0
+            && self.gets.len() == 0
+            && self.exposures.len() == 0
     }
 
     /// Another protocol begins to send control messages under its id: so many of them may wait for one peer.
@@ -46,7 +49,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Sends what waits, without polling the transports: for control messages that must leave before the program goes on, since it may
     /// compute next. Returns the number of events.
-    pub fn send_waiting<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+    pub fn send_waiting<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
         if self.queues.has_flush_pending() { self.flush_all(net) } else { 0 }
     }
 
@@ -75,7 +78,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     ///
     /// # Errors
     /// As of [`send_control`](Ob1::send_control).
-    pub fn send_control_at_once<N: Btl<Endpoint = E>>(
+    pub fn send_control_at_once<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -140,20 +143,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
-    /// Flushes every flush pending peer.
-    pub(super) fn flush_all<N: Btl<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
-        let mut sent = 0;
+    /// Goes on with gets and releases, and flushes every flush pending peer.
+    pub(super) fn flush_all<N: Rdma<Endpoint = E>>(&mut self, net: &mut N) -> u32 {
+        let mut sent = self.advance_gets(net);
         let mut at = 0;
         while let Some(peer) = self.queues.flush_pending(at) {
             sent += self.flush(net, peer);
             at += 1;
         }
+        // After the peers: an RTS may have given up memory that it could not expose.
+        self.advance_releases(net);
         self.queues.drop_quiet();
+        if self.gets.has_due() {
+            self.queues.want_flush();
+        }
         sent
     }
 
     /// Sends what can be sent to one peer now.
-    pub(super) fn flush<N: Btl<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
+    pub(super) fn flush<N: Rdma<Endpoint = E>>(&mut self, net: &mut N, peer: PeerIndex) -> u32 {
         if self.queues.is_quiet(peer) {
             return 0;
         }
@@ -163,7 +171,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent + self.flush_streams(net, peer, link)
     }
 
-    fn flush_control<N: Btl<Endpoint = E>>(
+    fn flush_control<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -181,7 +189,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         sent
     }
 
-    fn flush_messages<N: Btl<Endpoint = E>>(
+    fn flush_messages<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -212,7 +220,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Sends pieces of the streams to one peer, round robin.
-    fn flush_streams<N: Btl<Endpoint = E>>(
+    fn flush_streams<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -234,7 +242,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 }
 
 /// Sends a header alone.
-fn send_header<N: Btl>(
+fn send_header<N: Rdma>(
     net: &mut N,
     to: N::Endpoint,
     class: MessageClass,

@@ -22,6 +22,10 @@ pub struct OpenCounts {
     pub incoming: u32,
     /// Receives that have matched an RTS, and whose CTS waits for a stream.
     pub pending_cts: u32,
+    /// Receives that take their bytes by gets.
+    pub gets: u32,
+    /// Sends whose memory is exposed, or is being released.
+    pub exposures: u32,
     /// Answers and sends that are not sent yet.
     pub unsent: u32,
     /// The cost of all unexpected and early messages, in bytes.
@@ -43,6 +47,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             early: self.contexts.early() as u32,
             incoming: self.rendezvous.receiving() as u32,
             pending_cts: self.rendezvous.pending() as u32,
+            gets: self.gets.len() as u32,
+            exposures: self.exposures.len() as u32,
             unsent: (self.requests.sends() + self.queues.unsent()) as u32,
             held_bytes: self.budget.held_bytes(),
         }

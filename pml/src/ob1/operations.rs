@@ -24,7 +24,7 @@ use crate::request_table::{Phase, Posted, RequestEntry};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Source, Tag, TagSelector};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, Payload};
+use mend_transport::{Payload, Rdma};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Begins a collective operation: the next tag of its channel. No member of the channel has failed. `None`: there is no memory, and
@@ -63,7 +63,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// A collective operation is given up, of which no request is left: `owed` are the ranks that still expect messages of it; they are
     /// poisoned, once where a rank comes several times in a row. Its unread messages are dropped. `failed`: the failed member that is the cause, whose failure may not be
     /// published here.
-    pub fn give_up_operation<N: Btl<Endpoint = E>>(
+    pub fn give_up_operation<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// A member of the channel has failed, and the next operation does not begin for that reason, nor does a later one: `owed` are the
     /// ranks that expect messages of it. Each rank is poisoned once.
-    pub fn refuse_operation_and_later<N: Btl<Endpoint = E>>(
+    pub fn refuse_operation_and_later<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -107,7 +107,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Sends a message about an operation. Without memory for it, this process and the peer cannot exchange messages any more.
-    fn send_about<N: Btl<Endpoint = E>>(
+    fn send_about<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         channel: Key,
@@ -283,7 +283,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !channel.operations.reserve() {
             return self.out_of_memory(from);
         }
-        if self.store(from, nothing(), false).is_none() {
+        if self.store(from, nothing(), false, Form::Eager).is_none() {
             return;
         }
         let Some(channel) = self.channels.get_mut(key) else { return };
@@ -321,7 +321,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if !channel.operations.reserve() {
             return self.out_of_memory(from);
         }
-        if self.store(from, nothing(), true).is_some()
+        if self.store(from, nothing(), true, Form::Eager).is_some()
             && let Some(channel) = self.channels.get_mut(key)
         {
             channel.operations.add_inquiry(inquiry);

@@ -14,7 +14,7 @@
 use super::Ob1;
 use crate::ends::Ends;
 use crate::request::{Channel, Error};
-use crate::request_table::{Phase, Posted, RequestEntry};
+use crate::request_table::{Phase, Posted, RequestEntry, Then};
 use mend_base::{Key, PeerIndex, Rank, Source};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
@@ -110,22 +110,32 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let rank = match *entry.phase() {
             Phase::Queued { to, .. }
             | Phase::RtsSent { to, .. }
+            | Phase::Releasing { to, then: Then::Stream { .. } }
             | Phase::CancelQueued { to, .. }
             | Phase::AboutOperation { to, .. }
             | Phase::Streaming { to, .. } => to,
             Phase::Posted(Posted { from: Source::Rank(from), .. }) | Phase::Matched { from, .. } => from,
-            Phase::Posted(Posted { from: Source::Any, .. }) | Phase::Done(_) => return None,
+            Phase::Posted(Posted { from: Source::Any, .. })
+            | Phase::Releasing { then: Then::End(_), .. }
+            | Phase::Done(_) => return None,
         };
         (self.member(entry.channel(), rank)? == peer).then_some(rank)
     }
 
-    /// Ends a request in error, in whatever state it is; on a revoked channel with the error of the revocation.
+    /// Ends a request in error, in whatever state it is; on a revoked channel with the error of the revocation. One whose memory the
+    /// transports use ends when they do not any more.
     pub(super) fn end_request(&mut self, key: Key, error: Error) {
         let Some(entry) = self.requests.get(key) else { return };
         let error = self.channels.get(entry.channel()).map_or(error, |channel| channel.error_of(error));
         match *entry.phase() {
             Phase::Queued { .. } => mend_base::reach!("pml.end: a queued send"),
             Phase::RtsSent { .. } => mend_base::reach!("pml.end: a send without an answer"),
+            Phase::Releasing { to, then: Then::Stream { .. } } => {
+                mend_base::reach!("pml.end: a send that was asked for its bytes");
+                return self.requests.set_phase(key, Phase::Releasing { to, then: Then::End(Err(error)) });
+            }
+            Phase::Releasing { then: Then::End(_), .. } => return,
+            Phase::Matched { transfer: Some(transfer), .. } => return self.end_get(transfer, error),
             Phase::Streaming { .. } => mend_base::reach!("pml.end: a streaming send"),
             Phase::CancelQueued { .. } => mend_base::reach!("pml.end: the cancellation of an RTS"),
             Phase::AboutOperation { .. } => mend_base::reach!("pml.end: poison or an inquiry"),
@@ -137,7 +147,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Phase::Matched { .. } => mend_base::reach!("pml.end: a matched receive"),
             Phase::Done(_) => return,
         }
-        self.end(key, Err(error));
+        self.end_when_released(key, Err(error));
     }
 
     /// The error of a receive for which no message can come any more.

@@ -15,7 +15,7 @@ use crate::request::{Channel, Error, Started, Status, take_whole};
 use crate::upcalls::Upcalls;
 use mend_base::{ContextId, Instant, Key, PeerIndex, Rank, Source, TagSelector};
 use mend_datatype::TypedBuffer;
-use mend_transport::{AmId, Btl, Cause, Cookie, Payload, SendError, Sink, Stream};
+use mend_transport::{AmId, Cause, Cookie, Payload, Rdma, SendError, Sink, Stream};
 
 /// A polling receive: it is not posted yet.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// started as [`receive`](Ob1::receive) would have started it, and the value is used up. The call handles at most one
     /// message of that rank, and makes no other progress.
     #[inline(always)]
-    pub fn poll_once<N: Btl<Endpoint = E>>(
+    pub fn poll_once<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         now: Instant,
@@ -103,7 +103,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Ends polling: starts the receive as [`receive`](Ob1::receive) does.
     #[inline]
-    pub fn post<N: Btl<Endpoint = E>>(
+    pub fn post<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         polling: PollingReceive<E>,
@@ -114,7 +114,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Another message was at the head of the ring, and has been handled.
     #[cold]
-    fn post_rest<N: Btl<Endpoint = E>>(
+    fn post_rest<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         polling: &mut PollingReceive<E>,

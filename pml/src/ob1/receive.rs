@@ -11,13 +11,13 @@ use crate::request::{Channel, Error, Request, Started, Status, take_whole};
 use crate::request_table::{Phase, Posted};
 use mend_base::{Key, PeerIndex, Source, TagSelector};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, Payload};
+use mend_transport::{Payload, Rdma};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a receive; `Done` where its message had come whole.
     #[inline]
-    pub fn receive<N: Btl<Endpoint = E>>(
+    pub fn receive<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -35,7 +35,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             && let Some((key, message)) = self.matcher.find(&channel.matching, from, tag)
         {
             if matches!(message.form, Form::Rts { .. })
-                && !(self.requests.reserve() && self.rendezvous.reserve_receive(self.requests.slots()))
+                && !(self.requests.reserve() && self.rendezvous.reserve_receive(self.requests.len() as u32))
             {
                 return Err(Error::NoMemory);
             }
@@ -85,7 +85,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return self.ended(Channel(key), Err(error));
         }
         let channel = self.channels.get_mut(key).ok_or(Error::NoSuchChannel)?;
-        if !channel.matching.reserve(from) || !self.rendezvous.reserve_receive(self.requests.slots()) {
+        if !channel.matching.reserve(from) || !self.rendezvous.reserve_receive(self.requests.len() as u32) {
             return Err(Error::NoMemory);
         }
         let stamp = channel.matching.next_stamp();
@@ -101,7 +101,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// A receive whose message, or whose RTS, had come.
-    fn receive_unexpected<N: Btl<Endpoint = E>>(
+    fn receive_unexpected<N: Rdma<Endpoint = E>>(
         &mut self,
         Lent { net, ends }: Lent<'_, N>,
         key: Key,
@@ -114,15 +114,17 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let peer = peer.ok_or(Error::NoSuchRank(source))?;
         let result = match form {
             Form::Rts { key: sender, bytes } => {
-                self.release_stored(peer, payload, true);
                 if let Some(error) = self.why_never(key, Source::Rank(source), ends) {
                     mend_base::reach!("pml.receive: the RTS of an ended peer");
+                    self.release_stored(peer, payload, true);
                     self.match_uncovered(key);
                     return self.ended(Channel(key), Err(error));
                 }
                 mend_base::reach!("pml.receive: an RTS had come");
                 let request = self.requests.begin(key, data, Phase::Posted(posted)).ok_or(Error::NoMemory)?;
-                self.match_rts(request, peer, source, tag, sender, bytes);
+                self.match_rts(request, peer, source, tag, sender, bytes, Payload::from(&payload[..]));
+                self.release_stored(peer, payload, true);
+                self.advance_gets(net);
                 self.flush(net, peer);
                 return Ok(self.started(request));
             }

@@ -7,7 +7,7 @@
 //! | operation, or message | when the channel is revoked here, and later |
 //! |---|---|
 //! | receive without a match, probe | ends with `Revoked` |
-//! | receive with a match, stream at either end | goes on to its end |
+//! | receive with a match, stream at either end, gets | goes on to its end |
 //! | send that is queued | leaves the queue and ends with `Revoked`: it has no sequence number yet (I6) |
 //! | send without an answer | goes on: the receiver answers that it is matched or refused, or the receiver ends |
 //! | message without a receive: unexpected, early, or one that arrives later | is dropped; a sender that waits is refused with `Reason::Revoked` |
@@ -41,6 +41,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
                 Phase::Queued { to, .. } => Some((key, Some(to))),
                 Phase::Posted(_) => Some((key, None)),
                 Phase::RtsSent { .. }
+                | Phase::Releasing { .. }
                 | Phase::Streaming { .. }
                 | Phase::CancelQueued { .. }
                 | Phase::AboutOperation { .. }

@@ -6,18 +6,18 @@ use crate::envelope::{AM_ID, Envelope, Form, Note, Packet};
 use crate::lent::Lent;
 use crate::peer_table::PeerLink;
 use crate::request::{Channel, Error, Request, SendMode, Started, Status};
-use crate::request_table::Phase;
+use crate::request_table::{Offer, Phase};
 use crate::send_queues::QueuedMessage;
 use mend_base::{Key, PeerIndex, Rank, Tag};
 use mend_datatype::TypedBuffer;
-use mend_transport::{Btl, MessageClass, PayloadWriter, SendError};
+use mend_transport::{MessageClass, PayloadWriter, Rdma, RemoteKey, SendError};
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     // Hot: per message.
     /// Starts a send. `Err` if the channel or the rank does not exist, or there is no memory; to a peer that has ended it starts and
     /// then ends in error (Row PP1, Row PP3).
     #[inline(always)]
-    pub fn send<N: Btl<Endpoint = E>>(
+    pub fn send<N: Rdma<Endpoint = E>>(
         &mut self,
         lent: Lent<'_, N>,
         on: Channel,
@@ -46,7 +46,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// Sends through a request, behind the messages that wait for the same peer.
     #[inline(never)]
-    fn send_queued<N: Btl<Endpoint = E>>(
+    fn send_queued<N: Rdma<Endpoint = E>>(
         &mut self,
         Lent { net, ends }: Lent<'_, N>,
         on: Channel,
@@ -66,7 +66,10 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.send: to an ended peer");
             return self.ended(on, Err(end.error(to)));
         }
-        let key = self.requests.begin(on.0, data, Phase::Queued { to, tag, mode }).ok_or(Error::NoMemory)?;
+        let key = self
+            .requests
+            .begin(on.0, data, Phase::Queued { to, tag, mode, held: None })
+            .ok_or(Error::NoMemory)?;
         if self.queues.push(peer, QueuedMessage::Request(key)).is_err() {
             self.end(key, Err(Error::NoMemory));
             self.requests.forget(key);
@@ -81,7 +84,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a queued request on the wire.
-    pub(super) fn transmit<N: Btl<Endpoint = E>>(
+    pub(super) fn transmit<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -100,7 +103,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a send on the wire: whole, or as an RTS.
-    fn transmit_send<N: Btl<Endpoint = E>>(
+    fn transmit_send<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         peer: PeerIndex,
@@ -108,13 +111,11 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         key: Key,
     ) -> Result<(), SendError> {
         let Some(entry) = self.requests.get(key) else { return Ok(()) };
-        let Phase::Queued { to, tag, mode } = *entry.phase() else { return Ok(()) };
-        let Some(channel) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
-        let (name, source) = (channel.name(), channel.members.me());
-        let Some(route) = channel.routes.to(to) else { return Err(SendError::Busy) };
+        let Phase::Queued { to, tag, mode, held } = *entry.phase() else { return Ok(()) };
         let bytes = entry.data().packed_bytes();
         let form = match mode {
-            _ if self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
+            // The peer may announce a longer eager limit when the memory is exposed already.
+            _ if held.is_some() || self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
                 Form::Rts { key, bytes: bytes as u64 }
             }
             SendMode::Synchronous => Form::Synchronous { key },
@@ -130,12 +131,24 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             mend_base::reach!("pml.send: no memory for a stream yet");
             return Err(SendError::Busy);
         }
+        let offer = if is_rts { self.offer(net, link, key)? } else { Offer::Payload };
+        let Some(entry) = self.requests.get(key) else { return Ok(()) };
+        let Some(channel) = self.channels.get_mut(entry.channel()) else { return Ok(()) };
+        let (name, source) = (channel.name(), channel.members.me());
+        let Some(route) = channel.routes.to(to) else { return Err(SendError::Busy) };
         let (channel, sequence) = route.next(name);
         let header = Packet::Message(Envelope { channel, sequence, tag, source, form }).write();
-        let length = if is_rts { 0 } else { bytes };
-        net.send(link.endpoint, MessageClass::Data, AM_ID, header.as_bytes(), length, |mut slot| {
-            entry.data().pack(0, length, &mut slot);
-        })?;
+        let header = header.as_bytes();
+        let class = MessageClass::Data;
+        if is_rts {
+            let remote_key = offer.held().and_then(|held| self.exposures.remote_key(held));
+            let remote_key = remote_key.as_ref().map_or(&[][..], RemoteKey::as_bytes);
+            net.send(link.endpoint, class, AM_ID, header, remote_key.len(), |mut slot| slot.put(remote_key))?;
+        } else {
+            net.send(link.endpoint, class, AM_ID, header, bytes, |mut slot| {
+                entry.data().pack(0, bytes, &mut slot);
+            })?;
+        }
         route.count_sent();
         route.allow_at_once(&link);
         match form {
@@ -145,8 +158,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
             Form::Synchronous { .. } | Form::Rts { .. } => {
                 mend_base::reach!("pml.send: synchronous, or an RTS");
-                let payload_sent = matches!(form, Form::Synchronous { .. });
-                self.requests.set_phase(key, Phase::RtsSent { to, payload_sent });
+                self.requests.set_phase(key, Phase::RtsSent { to, offer });
                 self.rendezvous.on_sent(peer);
             }
         }
@@ -154,7 +166,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts on the wire that the RTS `rts` is cancelled.
-    fn transmit_cancel<N: Btl<Endpoint = E>>(
+    fn transmit_cancel<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,
@@ -177,7 +189,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     }
 
     /// Puts a message about a collective operation on the wire.
-    fn transmit_about<N: Btl<Endpoint = E>>(
+    fn transmit_about<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,

@@ -6,16 +6,17 @@ use crate::envelope::{AM_ID, Packet, Reason};
 use crate::list::NONE;
 use crate::peer_table::PeerLink;
 use crate::request::{Error, Status, outcome};
-use crate::request_table::{Phase, StreamingSend};
+use crate::request_table::{Offer, Phase, RequestEntry, StreamingSend, Then};
 use mend_base::{ContextKind, Identity, Key, PeerIndex, Rank, Tag};
-use mend_transport::{Btl, MessageClass, Payload, PayloadWriter, SendError, Stream};
+use mend_transport::{MessageClass, Payload, PayloadWriter, Rdma, SendError, Stream};
 
 /// The first chunk; each next one is twice as long, up to what the receiver takes. Short ones first, so that receiver
 /// and sender soon copy at the same time.
 const FIRST_CHUNK: u32 = 2 << 10;
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
-    /// A receive has matched the RTS of the request `sender`.
+    /// A receive has matched the RTS of the request `sender`. `remote_key`: empty if the bytes come as a stream.
+    #[expect(clippy::too_many_arguments, reason = "the parts of an envelope, in registers")]
     pub(super) fn match_rts(
         &mut self,
         request: Key,
@@ -24,17 +25,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         tag: Tag,
         sender: Key,
         total: u64,
+        remote_key: Payload<'_>,
     ) {
         let Some(entry) = self.requests.get(request) else { return };
         let Phase::Posted(posted) = *entry.phase() else { return };
         let bytes_wanted = total.min(entry.data().packed_bytes() as u64);
         let status = Status { source: Some(source), tag, bytes: bytes_wanted, cancelled: false };
-        self.requests.set_phase(request, Phase::Matched { from: source, key: sender, status, total, posted });
+        let (from, key, transfer) = (source, sender, None);
+        self.requests.set_phase(request, Phase::Matched { from, key, status, total, posted, transfer });
         if bytes_wanted == 0 {
             mend_base::reach!("pml.streams: nothing wanted");
             self.answer(peer, Packet::Matched { key: sender });
             self.end(request, outcome(status, total));
-        } else {
+        } else if remote_key.is_empty() || !self.begin_get(request, peer, remote_key) {
             self.rendezvous.queue_cts(request, peer);
             self.send_pending_cts();
         }
@@ -54,18 +57,36 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver asks for the bytes of an RTS.
     pub(super) fn on_cts(&mut self, from: PeerIndex, key: Key, stream: Stream, bytes_wanted: u64) {
-        let Some((to, false)) = self.unanswered_send(from, key) else {
+        let key = self.rendezvous.waits_for(key);
+        let offered = self.unanswered_send(from, key).filter(|(_, offer)| *offer != Offer::Payload);
+        let Some((to, _)) = offered else {
             if bytes_wanted == 0 || !self.is_late_answer(from, key) {
                 return self.garbage(from);
             }
             mend_base::reach!("pml.streams: asked for what was cancelled or given up");
             return self.answer(from, Packet::Cancel { stream, sent: 0 });
         };
-        let bytes = self.requests.get(key).map_or(0, |entry| entry.data().packed_bytes() as u64);
-        if bytes_wanted == 0 || bytes_wanted > bytes {
+        let Some(entry) = self.requests.get(key) else { return };
+        if bytes_wanted == 0 || bytes_wanted > entry.data().packed_bytes() as u64 {
             return self.garbage(from);
         }
+        if !self.release_for(key, Then::Stream { stream, bytes_wanted }) {
+            self.begin_streaming(from, key, to, stream, bytes_wanted);
+        }
+    }
+
+    /// The bytes of a send are sent as the receiver asked for them.
+    pub(super) fn begin_streaming(
+        &mut self,
+        from: PeerIndex,
+        key: Key,
+        to: Rank,
+        stream: Stream,
+        bytes_wanted: u64,
+    ) {
+        // Until here the place of the stream is reserved with those of the RTSes without an answer.
         self.rendezvous.on_answered(from);
+        self.rendezvous.forget_moved(key);
         self.queues.push_stream(from, key);
         mend_base::reach!("pml.streams: asked for");
         self.requests
@@ -75,17 +96,19 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// The receiver has matched a synchronous send, or wants nothing of an RTS.
     pub(super) fn on_matched(&mut self, from: PeerIndex, key: Key) {
+        let key = self.rendezvous.waits_for(key);
         if self.unanswered_send(from, key).is_none() {
             return self.on_unasked(from, key);
         }
         mend_base::reach!("pml.streams: matched");
         self.rendezvous.on_answered(from);
-        self.end(key, Ok(Status::EMPTY));
+        self.end_when_released(key, Ok(Status::EMPTY));
     }
 
     /// The receiver answers that no receive will match this send. Returns the communicator if this is the first news that it is
     /// revoked.
     pub(super) fn on_refused(&mut self, from: PeerIndex, key: Key, reason: Reason) -> Option<Identity> {
+        let key = self.rendezvous.waits_for(key);
         if self.unanswered_send(from, key).is_none() {
             self.on_unasked(from, key);
             return None;
@@ -107,7 +130,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
 
     /// An answer to a send that waits for none.
     #[cold]
-    fn on_unasked(&mut self, from: PeerIndex, key: Key) {
+    pub(super) fn on_unasked(&mut self, from: PeerIndex, key: Key) {
         if self.is_late_answer(from, key) {
             mend_base::reach!("pml.streams: an answer to what was cancelled or given up");
         } else {
@@ -118,20 +141,23 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// Whether an answer of `from` to the request `key` is late: the request was cancelled or given up before. One late answer is
     /// accepted for each such request.
     fn is_late_answer(&mut self, from: PeerIndex, key: Key) -> bool {
-        self.requests.is_over(key) && self.rendezvous.on_late_answer(from)
+        let entry = self.requests.get(key);
+        let is_ending =
+            |entry: &RequestEntry| matches!(entry.phase(), Phase::Releasing { then: Then::End(_), .. });
+        (entry.is_some_and(is_ending) || self.requests.is_over(key)) && self.rendezvous.on_late_answer(from)
     }
 
-    /// The send `key`, if it waits for the match of `from`: its rank, and whether its payload has gone.
-    fn unanswered_send(&self, from: PeerIndex, key: Key) -> Option<(Rank, bool)> {
+    /// The send `key`, if it waits for the match of `from`: its rank, and what it has sent.
+    pub(super) fn unanswered_send(&self, from: PeerIndex, key: Key) -> Option<(Rank, Offer)> {
         let entry = self.requests.get(key)?;
-        let Phase::RtsSent { to, payload_sent } = *entry.phase() else { return None };
+        let Phase::RtsSent { to, offer } = *entry.phase() else { return None };
         let peer = self.channels.get(entry.channel())?.members.peer(to)?;
-        (peer == from).then_some((to, payload_sent))
+        (peer == from).then_some((to, offer))
     }
 
     // Hot: per chunk.
     /// Sends the next piece of a stream; true where it was the last.
-    pub(super) fn send_piece<N: Btl<Endpoint = E>>(
+    pub(super) fn send_piece<N: Rdma<Endpoint = E>>(
         &mut self,
         net: &mut N,
         link: PeerLink<E>,
@@ -224,7 +250,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             }
         };
         let error = channel.error_of(error);
-        self.end(request, Err(error));
+        self.end_when_released(request, Err(error));
     }
 
     pub(super) fn has_operations(&self, request: Key) -> bool {

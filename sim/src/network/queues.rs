@@ -65,6 +65,13 @@ impl Queues {
         self.all[pair.0 as usize].queues.take()
     }
 
+    /// What this process has sent and nobody has received is lost.
+    pub fn lose_from(&mut self, number: u32) {
+        for ((_, _), pair) in self.pairs.range((number, 0)..=(number, u32::MAX)) {
+            self.all[pair.0 as usize].queues = None;
+        }
+    }
+
     /// Something was sent to the receiver of a pair.
     pub fn on_sent(&mut self, pair: Pair, to: u32) {
         let slot = &mut self.all[pair.0 as usize];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Processes in one test: an in-memory transport whose deliveries, refusals and budgets a seed decides.
 
+use super::remote_memory::{self, RemoteMemory};
 use crate::{
     Channel, CommIndex, Config, End, Ends, Error, Lent, Ob1, Request, SendMode, Started, State, Status,
     Upcalls,
@@ -10,8 +11,9 @@ use mend_base::{
 };
 use mend_datatype::TypedBuffer;
 use mend_transport::{
-    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, EventPending, Limits, MessageClass, Payload,
-    PayloadWriter, SendError, Sink, Stream, UserMemory, WakeSet,
+    Ability, AmId, Btl, Buffer, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits,
+    MessageClass, Payload, PayloadWriter, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey,
+    SendError, Sink, Span, Stream, UserMemory, WakeSet,
 };
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -45,6 +47,7 @@ pub(super) struct Fabric {
     /// How many entries a queue holds.
     pub(super) room: usize,
     pub(super) limits: Limits,
+    pub(super) memory: RemoteMemory,
 }
 
 /// One process's end.
@@ -75,7 +78,40 @@ fn filled(len: usize, fill: impl FnOnce(PayloadWriter<'_>)) -> Vec<u8> {
     payload
 }
 
-impl mend_transport::Rdma for Port {}
+impl Rdma for Port {
+    fn register(&mut self, _: u32, memory: &UserMemory) -> Result<Region, RegisterError> {
+        self.fabric.borrow_mut().memory.register(self.me, memory)
+    }
+    fn unregister(&mut self, region: Region, done: Cookie) {
+        self.fabric.borrow_mut().memory.unregister(self.me, region, done);
+    }
+    fn expose(
+        &mut self,
+        to: u32,
+        local: Span,
+        access: RemoteAccess,
+    ) -> Result<(Exposure, RemoteKey), RegisterError> {
+        assert!(access.read && !access.write && !access.atomic);
+        self.fabric.borrow_mut().memory.expose(self.me, to, local)
+    }
+    fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
+        self.fabric.borrow_mut().memory.unexpose(self.me, exposure, done);
+    }
+    fn import(&mut self, _: u32, key: &[u8]) -> Result<Remote, RegisterError> {
+        remote_memory::import(key)
+    }
+    fn get(
+        &mut self,
+        from: u32,
+        local: Span,
+        remote: Remote,
+        remote_offset: u64,
+        done: Cookie,
+    ) -> Result<(), SendError> {
+        assert!(local.bytes > 0 && local.bytes <= self.limits.transfer_bytes_max);
+        self.fabric.borrow_mut().memory.get(self.me, from, local, remote, remote_offset, done)
+    }
+}
 
 impl Btl for Port {
     type Endpoint = u32;
@@ -141,6 +177,17 @@ impl Btl for Port {
     fn progress(&mut self, _: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
         let most = self.fabric.borrow_mut().random.below(u64::from(budget).min(6) + 1) as u32;
         for done in 0..most {
+            let ended = {
+                let Fabric { memory, random, .. } = &mut *self.fabric.borrow_mut();
+                if memory.left() > 0 && random.once_in(2) { memory.step(self.me, random) } else { None }
+            };
+            if let Some((cookie, result)) = ended {
+                sink.on_done(cookie, result);
+                // A hint, which may be wrong.
+                (0..self.fabric.borrow().queues.len() as u32)
+                    .for_each(|peer| sink.on_sendable(PeerIndex(peer), peer));
+                continue;
+            }
             let Some((from, flight)) = self.next() else { return done };
             let (from, payload) = (PeerIndex(from as u32), Payload::from(&flight.payload[..]));
             match flight.stream {
@@ -271,6 +318,7 @@ impl Cluster {
             busy_once_in: 0,
             room: 64,
             limits: limits.clone(),
+            memory: RemoteMemory::default(),
         }));
         let node = |me| Node {
             ob1: Ob1::new(config),
@@ -287,6 +335,14 @@ impl Cluster {
         for node in &mut self.nodes {
             change(&mut node.port.limits);
         }
+    }
+
+    /// From now on all can get, before any is connected: at most so many bytes at a time.
+    pub(super) fn allow_gets(&mut self, transfer_bytes_max: u64) {
+        self.limit(|limits| {
+            limits.abilities |= Ability::Get as u32;
+            limits.transfer_bytes_max = transfer_bytes_max;
+        });
     }
 
     /// All open the communicator `number`; by node.
@@ -377,7 +433,7 @@ impl Cluster {
 
     pub(super) fn is_anything_under_way(&self) -> bool {
         let fabric = self.fabric.borrow();
-        fabric.queues.iter().flatten().flatten().any(|queue| !queue.is_empty())
+        fabric.memory.is_busy() || fabric.queues.iter().flatten().flatten().any(|queue| !queue.is_empty())
     }
 
     pub(super) fn poll(&self, at: usize, started: Started) -> State {

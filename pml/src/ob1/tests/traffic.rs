@@ -4,7 +4,7 @@
 use super::fabric::{Cluster, TEST_CONFIG, pattern};
 use crate::{Channel, Config, Request, SendMode, Started, State, Status};
 use mend_base::{ContextKind, Random, Rank, Source, Tag, TagSelector};
-use mend_transport::Buffer;
+use mend_transport::{Ability, Buffer};
 use std::sync::Arc;
 
 const TAGS: u64 = 3;
@@ -55,9 +55,15 @@ impl Traffic {
         let mut cluster = Cluster::with(size, seed, config);
         cluster.fabric.borrow_mut().busy_once_in = [0, 2, 10][random.below(3) as usize];
         cluster.fabric.borrow_mut().room = [2, 64][random.below(2) as usize];
+        if random.once_in(2) {
+            cluster.allow_gets([500, 20_000][random.below(2) as usize]);
+            let memory = &mut cluster.fabric.borrow_mut().memory;
+            memory.gets_max = random.below(4) as usize;
+            memory.fails_gets = random.once_in(8);
+        }
         if random.once_in(4) {
             cluster.limit(|limits| {
-                limits.abilities = 0;
+                limits.abilities &= !(Ability::Streams as u32);
                 limits.chunk_bytes = 0;
             });
         }

@@ -189,54 +189,54 @@ mod tests {
     }
 
     fn filled(count: u32) -> Outgoing {
-        let mut lane = Outgoing::new(2, 4);
-        (0..count).for_each(|number| lane.push(frame(number)));
-        lane
+        let mut class = Outgoing::new(2, 4);
+        (0..count).for_each(|number| class.push(frame(number)));
+        class
     }
 
     #[test]
     fn the_window_bounds_what_is_posted_and_the_capacity_what_is_kept() {
-        let mut lane = filled(4);
-        assert!(!lane.has_room());
-        while lane.next_to_post().is_some() {
-            lane.on_posted();
+        let mut class = filled(4);
+        assert!(!class.has_room());
+        while class.next_to_post().is_some() {
+            class.on_posted();
         }
-        assert_eq!(lane.posted_to(), 2);
+        assert_eq!(class.posted_to(), 2);
         let mut released = Vec::new();
-        assert_eq!(lane.acknowledge(1, |frame| released.push(frame)), Ok(1));
+        assert_eq!(class.acknowledge(1, |frame| released.push(frame)), Ok(1));
         assert_eq!(released, [frame(0)]);
-        assert_eq!(lane.next_to_post(), Some(frame(2)));
-        assert!(lane.has_room());
+        assert_eq!(class.next_to_post(), Some(frame(2)));
+        assert!(class.has_room());
     }
 
     #[test]
     fn after_a_rewind_the_unacknowledged_frames_are_posted_again() {
-        let mut lane = filled(3);
-        lane.on_posted();
-        lane.on_posted();
-        lane.acknowledge(1, |_| {}).unwrap();
-        lane.rewind();
-        assert_eq!(lane.next_to_post(), Some(frame(1)));
+        let mut class = filled(3);
+        class.on_posted();
+        class.on_posted();
+        class.acknowledge(1, |_| {}).unwrap();
+        class.rewind();
+        assert_eq!(class.next_to_post(), Some(frame(1)));
         // The receiver had got it before the break: it is not posted after all.
-        lane.acknowledge(2, |_| {}).unwrap();
-        assert_eq!(lane.next_to_post(), Some(frame(2)));
+        class.acknowledge(2, |_| {}).unwrap();
+        assert_eq!(class.next_to_post(), Some(frame(2)));
     }
 
     #[test]
     fn late_acknowledgements_have_no_effect_and_impossible_ones_are_refused() {
-        let mut lane = filled(3);
-        assert_eq!(lane.acknowledge(2, |_| {}), Ok(2));
-        assert_eq!(lane.acknowledge(1, |_| panic!("released twice")), Ok(0));
-        assert_eq!(lane.acknowledge(4, |_| {}), Err(NeverSent));
-        assert_eq!(lane.acknowledge(3, |_| {}), Ok(1));
+        let mut class = filled(3);
+        assert_eq!(class.acknowledge(2, |_| {}), Ok(2));
+        assert_eq!(class.acknowledge(1, |_| panic!("released twice")), Ok(0));
+        assert_eq!(class.acknowledge(4, |_| {}), Err(NeverSent));
+        assert_eq!(class.acknowledge(3, |_| {}), Ok(1));
     }
 
     #[test]
-    fn numbers_wrap() {
-        let mut lane = Outgoing { first: u32::MAX, ..filled(2) };
-        assert_eq!(lane.next_sequence(), 1);
-        assert_eq!(lane.acknowledge(0, |_| {}), Ok(1));
-        assert_eq!(lane.acknowledge(u32::MAX, |_| {}), Ok(0));
+    fn numbers_that_wrap_stay_in_order() {
+        let mut class = Outgoing { first: u32::MAX, ..filled(2) };
+        assert_eq!(class.next_sequence(), 1);
+        assert_eq!(class.acknowledge(0, |_| {}), Ok(1));
+        assert_eq!(class.acknowledge(u32::MAX, |_| {}), Ok(0));
         let mut incoming = Incoming { next: u32::MAX, ..Incoming::default() };
         assert_eq!(incoming.on_arrival(0), Arrival::Gap(true));
         assert_eq!(incoming.on_arrival(u32::MAX), Arrival::Next);
