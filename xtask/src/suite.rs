@@ -190,6 +190,8 @@ const PROGRAMS: &[&str] = &[
     "benchmarks",
     "--test",
     "transports",
+    "--test",
+    "wires",
 ];
 const LIMITS: &[&str] = &[
     "test",
