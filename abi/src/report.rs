@@ -269,6 +269,8 @@ mod tests {
         let sources = [
             include_str!("../../mpi/src/error.rs"),
             include_str!("../../world/src/world.rs"),
+            include_str!("../../world/src/transports.rs"),
+            include_str!("../../world/src/fabric.rs"),
             include_str!("../../coll/src/framework.rs"),
             include_str!("../../runtime/src/settings.rs"),
         ];

@@ -127,6 +127,10 @@ impl Ofi {
             Arrival::Next => {
                 if connection.wants_acknowledgement(class, header.kind) {
                     connection.acknowledge = connection.acknowledge.max(Acknowledge::Progress);
+                    // Before the callback, which may panic.
+                    if !core::mem::replace(&mut connection.is_listed, true) {
+                        self.listed.push(index);
+                    }
                 }
                 delivered = deliver(&mut self.transfers, connection.peer, index, &header, own, payload, sink);
             }

@@ -4,8 +4,8 @@
 //! ```text
 //!   initiator                                  peer
 //!     │ ── Remote: get, atomic ──────────────▶ │  checks the exposure
-//!     │ ◀───────────────────── Piece, Piece .. │  (get)
-//!     │ ◀───────────── Remote: ended, result ─ │
+//!     │ ◀───────────────────── Piece, Piece .. │  (get) ends with its last byte, since control messages may overtake pieces
+//!     │ ◀───────────── Remote: ended, result ─ │  (atomic; a get that is refused)
 //!     │ ── Piece, Piece .. ──────────────────▶ │  (put) checks the exposure at each piece
 //!     │ ◀───────────── Remote: ended, result ─ │  after the last piece
 //! ```
@@ -57,8 +57,7 @@ pub enum What {
 pub enum Job {
     /// The request of a get or an atomic operation, or the end of a transfer of the peer.
     Message(Message),
-    /// Pieces of `memory`, of which `sent` bytes were sent. `put`: they belong to a put of this process; else to a get of the peer, after which
-    /// its end is sent.
+    /// Pieces of `memory`, of which `sent` bytes were sent.
     Pieces {
         /// The number of the transfer at its initiator.
         transfer: u64,
@@ -70,7 +69,7 @@ pub enum Job {
         memory: UserMemory,
         /// How far.
         sent: usize,
-        /// A put of this process.
+        /// They belong to a put of this process; else to a get of the peer.
         put: bool,
     },
 }
@@ -415,11 +414,9 @@ impl Transfers {
         !self.jobs[connection as usize].is_empty()
     }
 
-    /// The first job is done. After the pieces of a peer's get its end follows.
+    /// The first job is done.
     pub fn end_job(&mut self, connection: u32) {
-        if let Some(Job::Pieces { transfer, put: false, .. }) = self.jobs[connection as usize].pop_front() {
-            self.answer(connection, transfer, Operation::Ended, 0);
-        }
+        self.jobs[connection as usize].pop_front();
     }
 
     fn answer(&mut self, connection: u32, transfer: u64, operation: Operation, old: u64) {
@@ -449,7 +446,8 @@ impl Transfers {
                 let job = Job::Pieces { transfer, exposure, offset: 0, memory, sent: 0, put: false };
                 self.jobs[connection as usize].push_back(job);
             }
-            Some(_) => self.answer(connection, transfer, Operation::Ended, 0),
+            // A get of nothing ends at its initiator.
+            Some(_) => {}
             None => self.answer(connection, transfer, Operation::Refused, 0),
         }
     }
@@ -478,9 +476,8 @@ impl Transfers {
         let key = key(message.transfer);
         let transfer = self.entries.get(key).filter(|transfer| transfer.connection == connection);
         let transfer = transfer.ok_or(Garbage)?;
-        let whole = transfer.local.len() as u64;
         match (transfer.what, result) {
-            (What::Get, Ok(())) if transfer.arrived != whole => return Err(Garbage),
+            (What::Get, Ok(())) => return Err(Garbage),
             (What::Atomic, Ok(())) => transfer.local.write(0, &message.words[0].to_ne_bytes()),
             (What::DeviceGet | What::Flush, _) => return Err(Garbage),
             _ => {}
@@ -514,6 +511,9 @@ impl Transfers {
         }
         transfer.local.write(transfer.arrived as usize, payload);
         transfer.arrived += payload.len() as u64;
+        if transfer.arrived == transfer.local.len() as u64 {
+            self.end(key(header.transfer), Ok(()));
+        }
         Ok(())
     }
 

@@ -35,6 +35,19 @@ pub struct Bml<L: Btl, S: Btl> {
     loopback_first: bool,
     /// The network that is polled first.
     first_network: u8,
+    /// The transport of each peer that was connected, in this order.
+    connections: Vec<(PeerIndex, Via)>,
+}
+
+/// One of the transports of a [`Bml`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Via {
+    /// Loopback.
+    Loopback,
+    /// Shared memory.
+    Shm,
+    /// The network with this index.
+    Network(u8),
 }
 
 /// An endpoint of a [`Bml`]: a transport, and the endpoint of that transport. `L` and `S`: the endpoints of loopback and of
@@ -58,7 +71,40 @@ impl<L: Btl, S: Btl> Bml<L, S> {
     /// Combines these transports.
     pub fn new(loopback: Option<L>, shm: Option<S>, networks: Vec<Box<dyn Network>>) -> Self {
         assert!(networks.len() <= NETWORKS_MAX, "more networks than any host has");
-        Bml { loopback, shm, networks, calls: 0, loopback_first: true, first_network: 0 }
+        let connections = Vec::new();
+        Bml { loopback, shm, networks, calls: 0, loopback_first: true, first_network: 0, connections }
+    }
+
+    /// The transport of each peer that was connected since the start, in this order, whatever has become of the peer.
+    pub fn connections(&self) -> &[(PeerIndex, Via)] {
+        &self.connections
+    }
+
+    /// Connects by the first transport that reaches the peer.
+    fn connect_by_first(
+        &mut self,
+        peer: PeerIndex,
+        card: &Card,
+    ) -> Result<BmlEndpoint<L::Endpoint, S::Endpoint>, ConnectError> {
+        if let Some(loopback) = &mut self.loopback {
+            match loopback.connect(peer, card) {
+                Err(ConnectError::Unreachable) => {}
+                answer => return answer.map(BmlEndpoint::Loopback),
+            }
+        }
+        if let Some(shm) = &mut self.shm {
+            match shm.connect(peer, card) {
+                Err(ConnectError::Unreachable) => {}
+                answer => return answer.map(BmlEndpoint::Shm),
+            }
+        }
+        for (network, btl) in (0u8..).zip(&mut self.networks) {
+            match btl.connect(peer, card) {
+                Err(ConnectError::Unreachable) => {}
+                answer => return answer.map(|endpoint| BmlEndpoint::Network { network, endpoint }),
+            }
+        }
+        Err(ConnectError::Unreachable)
     }
 
     fn loopback(&mut self) -> &mut L {
@@ -134,25 +180,14 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
     }
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<Self::Endpoint, ConnectError> {
-        if let Some(loopback) = &mut self.loopback {
-            match loopback.connect(peer, card) {
-                Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(BmlEndpoint::Loopback),
-            }
-        }
-        if let Some(shm) = &mut self.shm {
-            match shm.connect(peer, card) {
-                Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(BmlEndpoint::Shm),
-            }
-        }
-        for (network, btl) in (0u8..).zip(&mut self.networks) {
-            match btl.connect(peer, card) {
-                Err(ConnectError::Unreachable) => {}
-                answer => return answer.map(|endpoint| BmlEndpoint::Network { network, endpoint }),
-            }
-        }
-        Err(ConnectError::Unreachable)
+        let endpoint = self.connect_by_first(peer, card)?;
+        let via = match endpoint {
+            BmlEndpoint::Loopback(_) => Via::Loopback,
+            BmlEndpoint::Shm(_) => Via::Shm,
+            BmlEndpoint::Network { network, .. } => Via::Network(network),
+        };
+        self.connections.push((peer, via));
+        Ok(endpoint)
     }
 
     fn limits(&self, to: Self::Endpoint) -> &Limits {

@@ -23,7 +23,7 @@ mod regions;
 mod sink;
 
 pub use atomic::Atomic;
-pub use bml::{Bml, BmlEndpoint};
+pub use bml::{Bml, BmlEndpoint, Via};
 pub use btl::{
     Ability, AmId, Btl, ConnectError, Cookie, EventPending, Limits, MessageClass, SendError, Stream, WakeSet,
 };

@@ -7,10 +7,11 @@ use crate::fatal::KeptSignals;
 use core::ffi::c_int;
 use mend_base::Duration;
 use mend_base::parameter::{Origin, Settings};
-use mend_btl_ofi::{Choice, Class, Ofi, Options, Report, candidates, choose};
+use mend_btl_ofi::{Candidate, Choice, Class, NotChosen, Ofi, Options, Report, candidates, choose};
 use mend_ffi_ofi::Ofi as Library;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use std::sync::Arc;
 
 /// Why there is no BTL over libfabric.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,24 +40,83 @@ pub enum NoFabric {
     Open(#[from] mend_btl_ofi::OpenError),
 }
 
+/// The BTL over libfabric, and how it was chosen.
+pub struct Fabric {
+    pub ofi: Ofi,
+    /// The rails, each as `PROVIDER over INTERFACE`.
+    pub rails: String,
+    /// Why other candidates were not chosen, but that one of the chosen is fitter.
+    pub refusals: Vec<String>,
+}
+
+/// What libfabric offers on this host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FabricSurvey {
+    /// The version of the library: major and minor number.
+    pub version: (u32, u32),
+    /// The candidates, the fittest first.
+    pub offers: Vec<FabricOffer>,
+}
+
+/// A provider over an interface.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FabricOffer {
+    /// The provider.
+    pub provider: String,
+    /// The interface.
+    pub interface: String,
+    /// Why it would not be used; `None`: it would.
+    pub refused: Option<String>,
+}
+
 /// Opens the BTL over libfabric as the parameters say. `one_host`: all processes of the job are on this host.
-pub fn open(settings: &Settings, one_host: bool) -> Result<Ofi, NoFabric> {
+pub fn open(settings: &Settings, one_host: bool) -> Result<Fabric, NoFabric> {
+    with_library(settings, |library| open_here(settings, library, one_host))
+}
+
+/// What libfabric offers on this host, for a job on this host alone. A child tries it first, as in Init.
+pub fn survey(settings: &Settings) -> Result<FabricSurvey, NoFabric> {
+    with_library(settings, |library| {
+        let all = candidates(library, &choice(settings, true)).map_err(NoFabric::NoList)?;
+        let mut offers: Vec<FabricOffer> = Vec::new();
+        for each in all {
+            let refused = each.refused.as_ref().map(ToString::to_string);
+            let offer = FabricOffer { provider: each.provider, interface: each.interface, refused };
+            // A provider has one entry for each of its address formats: what is said of the pair is that of the entry that is chosen, if one is.
+            let is_same = |other: &&mut FabricOffer| {
+                (&other.provider, &other.interface) == (&offer.provider, &offer.interface)
+            };
+            match offers.iter_mut().find(is_same) {
+                None => offers.push(offer),
+                Some(other) if offer.refused.is_none() => *other = offer,
+                Some(_) => {}
+            }
+        }
+        Ok(FabricSurvey { version: library.version(), offers })
+    })
+}
+
+/// Runs `work` with the library, once a child has shown that it can be opened. Keeps the signal handlers of the process.
+fn with_library<R>(
+    settings: &Settings,
+    work: impl FnOnce(&Arc<Library>) -> Result<R, NoFabric>,
+) -> Result<R, NoFabric> {
     let name = settings.text("btl_ofi.library").0;
     try_in_a_child(name)?;
     let kept = KeptSignals::keep();
-    let opened = open_here(settings, name, one_host);
+    let result = Library::open(name).map_err(NoFabric::Library).and_then(|library| work(&library));
     kept.restore();
-    opened
+    result
 }
 
-fn open_here(settings: &Settings, name: &str, one_host: bool) -> Result<Ofi, NoFabric> {
-    let library = Library::open(name)?;
+fn open_here(settings: &Settings, library: &Arc<Library>, one_host: bool) -> Result<Fabric, NoFabric> {
     let choice = choice(settings, one_host);
-    let all = candidates(&library, &choice).map_err(NoFabric::NoList)?;
+    let all = candidates(library, &choice).map_err(NoFabric::NoList)?;
     let refusals = refusals(&all);
     let infos = choose(all);
     if infos.is_empty() {
-        return Err(NoFabric::NoProvider(refusals));
+        let reasons = if refusals.is_empty() { String::new() } else { format!(" ({})", refusals.join("; ")) };
+        return Err(NoFabric::NoProvider(reasons));
     }
     let shows_all = settings.has_word("report", "transports");
     let options = Options {
@@ -65,7 +125,10 @@ fn open_here(settings: &Settings, name: &str, one_host: bool) -> Result<Ofi, NoF
         reconnect: Duration::from_millis(settings.number("btl_ofi.reconnect_ms")),
         report: Box::new(move |report| show(report, shows_all)),
     };
-    Ok(Ofi::open(infos, options)?)
+    let ofi = Ofi::open(infos, options)?;
+    let rails: Vec<String> =
+        ofi.rails().map(|(provider, interface)| format!("{provider} over {interface}")).collect();
+    Ok(Fabric { ofi, rails: rails.join(" and "), refusals })
 }
 
 /// What the user has said about providers.
@@ -84,17 +147,26 @@ pub fn is_named(settings: &Settings) -> bool {
     origin != Origin::Default && !list.starts_with('^') && list.split(',').any(|name| name == "ofi")
 }
 
-/// The reasons why candidates are not used, each once.
-fn refusals(all: &[mend_btl_ofi::Candidate]) -> String {
-    let mut reasons: Vec<String> = Vec::new();
+/// The reasons why candidates are not used, each once for all interfaces of a provider. That another one is fitter is no reason here: the
+/// other one is used.
+fn refusals(all: &[Candidate]) -> Vec<String> {
+    let mut reasons: Vec<(&str, &NotChosen, Vec<&str>)> = Vec::new();
     for candidate in all {
-        let Some(reason) = &candidate.refused else { continue };
-        let line = format!("{} over {}: {reason}", candidate.provider, candidate.interface);
-        if !reasons.contains(&line) {
-            reasons.push(line);
+        let reason = match &candidate.refused {
+            None | Some(NotChosen::Fitter { .. }) => continue,
+            Some(reason) => reason,
+        };
+        let provider = candidate.provider.as_str();
+        match reasons.iter_mut().find(|(of, why, _)| *of == provider && *why == reason) {
+            Some((_, _, interfaces)) if interfaces.contains(&candidate.interface.as_str()) => {}
+            Some((_, _, interfaces)) => interfaces.push(&candidate.interface),
+            None => reasons.push((provider, reason, vec![&candidate.interface])),
         }
     }
-    if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) }
+    let line = |(provider, reason, interfaces): (&str, &NotChosen, Vec<&str>)| {
+        format!("{provider} over {}: {reason}", interfaces.join(", "))
+    };
+    reasons.into_iter().map(line).collect()
 }
 
 /// Shows a fault of this process always, and what fault tolerance absorbs if the user asks for it.

@@ -11,6 +11,8 @@
 //! |----------------------------------|---------------------------------------------------------------------|------------------------------------|
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
 //! | `transports`                     | which transports this process uses, and why not others              | the transports                     |
+//! | `fabric`                         | whether libfabric may be opened here, and the BTL over it           | `btl-ofi`                          |
+//! | `transport_report`               | the line of `MEND_REPORT=transports`                                | nothing                            |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |
@@ -58,6 +60,7 @@ mod sleep_slot;
 mod spin_policy;
 mod statistics;
 mod threads;
+mod transport_report;
 mod transports;
 mod unsatisfiable_waits;
 mod wait;
@@ -66,15 +69,16 @@ mod watch_schedule;
 mod world;
 
 pub use clock::now;
+pub use fabric::{FabricOffer, FabricSurvey, NoFabric, survey as survey_fabric};
 pub use guard::Threads;
 pub use mend_runtime::exit_code;
 pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
 pub use statistics::Statistics;
-pub use transports::{Networks, NoTransport, RefusedTransport};
+pub use transports::{Networks, NoTransport};
 pub use wait::StartResult;
 pub use world::{
-    AbortScope, Engine, InitError, Net, Stage, World, exit_process, get, settings_from_environment, stage,
-    start,
+    AbortScope, Engine, InitError, Net, Stage, World, exit_process, exit_process_with, get,
+    settings_from_environment, stage, start,
 };

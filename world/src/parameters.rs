@@ -13,6 +13,13 @@ pub const PARAMETERS: &[Parameter] = &[
         description: "Transports that may be used: a list, or ^ and a list of those that may not.",
     },
     Parameter {
+        name: "btl_strict",
+        kind: ParameterKind::Number(0, 1),
+        unit: "",
+        default: "0",
+        description: "1: MPI_Init fails if a transport cannot be used that btl names, or for which another one would have to stand in; 0: the others are used.",
+    },
+    Parameter {
         name: "hang_report_s",
         kind: ParameterKind::Number(0, 1_000_000),
         unit: "seconds",

@@ -2,6 +2,7 @@
 //! The transports of this process: which ones it uses, and why it does without others that the user allows.
 
 use crate::fabric::{self, NoFabric};
+use crate::transport_report::ChosenTransports;
 use mend_base::parameter::Settings;
 use mend_btl_shm::{NodeSlot, Shm, ShmError};
 use mend_runtime::Membership;
@@ -27,6 +28,11 @@ pub enum NoTransport {
     /// libfabric cannot be used, and nothing else reaches other ranks.
     #[error("E-INIT-008: no transport reaches other ranks; libfabric cannot be used: {0}")]
     Fabric(#[from] NoFabric),
+    /// Another transport would replace it, which the user has forbidden.
+    #[error(
+        "E-INIT-009: the transport {0} cannot be used, and btl_strict = 1 lets no other one replace it: {1}"
+    )]
+    Strict(&'static str, String),
 }
 
 /// The transports that this process uses.
@@ -34,17 +40,16 @@ pub struct Transports {
     pub own: Option<Loopback>,
     pub shm: Option<Shm>,
     pub networks: Networks,
-    /// Those that are allowed and cannot be used.
-    pub refused: Vec<RefusedTransport>,
+    /// For the report about transports.
+    pub chosen: ChosenTransports,
 }
 
 /// A transport that is allowed and cannot be used here.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RefusedTransport {
+struct Refused {
     /// Its name in the parameter `btl`.
-    pub name: &'static str,
+    name: &'static str,
     /// Why, in a sentence without a full stop.
-    pub reason: String,
+    reason: String,
 }
 
 /// Makes the transports. `bells`: the bell page of the node, if the node daemon could make one. An error if no transport that is allowed
@@ -64,24 +69,44 @@ pub fn make(
     };
     let mut refused = vec![];
     let mut networks = Networks::new();
+    let mut chosen = ChosenTransports::default();
     let (shm, ofi) = match (shm, ofi) {
         (Err(error), None) => return Err(error),
         // What the user has excluded is no reason: that of libfabric is.
         (Ok(None), Some(Err(error))) => return Err(error.into()),
         (Err(error), Some(Err(_))) => return Err(error),
         (Err(error), ofi) => {
-            refused.push(RefusedTransport { name: "shm", reason: error.to_string() });
+            refused.push(Refused { name: "shm", reason: error.to_string() });
             (None, ofi)
         }
         (Ok(shm), ofi) => (shm, ofi),
     };
     match ofi {
-        Some(Ok(ofi)) => networks.push(Box::new(ofi)),
-        Some(Err(error)) => refused.push(RefusedTransport { name: "ofi", reason: error.to_string() }),
+        Some(Ok(fabric)) => {
+            chosen.networks.push(format!("ofi ({})", fabric.rails));
+            chosen.refusals = fabric.refusals;
+            networks.push(Box::new(fabric.ofi));
+        }
+        Some(Err(error)) => refused.push(Refused { name: "ofi", reason: error.to_string() }),
         None => {}
     }
+    if let Some(Refused { name, reason }) = refused.first().filter(|_| is_strict(settings)) {
+        return Err(NoTransport::Strict(name, reason.clone()));
+    }
+    chosen.refusals.extend(refused.iter().map(|Refused { name, reason }| format!("{name}: {reason}")));
+    chosen.refusals.extend(left_out(settings, &networks));
     let own = settings.allows("btl", "self").then(|| Loopback::new(membership.peer));
-    Ok(Transports { own, shm, networks, refused })
+    Ok(Transports { own, shm, networks, chosen })
+}
+
+fn is_strict(settings: &Settings) -> bool {
+    settings.number("btl_strict") != 0
+}
+
+/// Shared memory comes before every network: if the user leaves it out and a network takes its place, that is the reason.
+fn left_out(settings: &Settings, networks: &Networks) -> Option<String> {
+    let is_left_out = !settings.allows("btl", "shm") && !networks.is_empty();
+    is_left_out.then(|| format!("shm: left out by btl = {}", settings.text("btl").0))
 }
 
 /// `None`: not allowed, or not needed because there is no other process.
@@ -107,7 +132,7 @@ fn shared_memory(
 mod tests {
     use super::{NoTransport, make};
     use crate::parameters::DECLARED;
-    use mend_base::parameter::Settings;
+    use mend_base::parameter::{Origin, Settings};
     use mend_base::{Job, Peer};
     use mend_runtime::Membership;
     use mend_segment::BellPage;
@@ -120,12 +145,35 @@ mod tests {
 
     #[test]
     fn without_a_bell_page_shared_memory_is_refused_where_it_is_needed() {
-        let settings = Settings::new(DECLARED);
+        let mut settings = Settings::new(DECLARED);
+        // Where libfabric is installed it would stand in.
+        settings.apply(Origin::CommandLine, &vec![("btl".to_owned(), "^ofi".to_owned())]).unwrap();
         let bells = Arc::new(BellPage::create(17).unwrap().0);
         assert!(make(&settings, &membership(2, 17), Some(&bells)).is_ok_and(|made| made.shm.is_some()));
         assert!(matches!(make(&settings, &membership(2, 17), None), Err(NoTransport::NoPages)));
         for alone in [membership(1, 17), membership(1, 1)] {
             assert!(make(&settings, &alone, None).is_ok_and(|made| made.shm.is_none()));
+        }
+    }
+
+    #[test]
+    fn what_is_named_and_cannot_be_used_is_an_error_only_if_the_user_is_strict() {
+        let bells = Arc::new(BellPage::create(17).unwrap().0);
+        let made = |values: &[(&str, &str)]| {
+            let mut all = vec![("btl_ofi.library".to_owned(), "libfabric-that-nobody-has.so".to_owned())];
+            all.extend(values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+            let mut settings = Settings::new(DECLARED);
+            settings.apply(Origin::CommandLine, &all).unwrap();
+            make(&settings, &membership(2, 17), Some(&bells))
+        };
+        let named = ("btl", "self,shm,ofi");
+        let replaced = made(&[named]).unwrap().chosen;
+        assert!(replaced.refusals[0].starts_with("ofi: libfabric-that-nobody-has.so"), "{replaced:?}");
+        let strict = made(&[named, ("btl_strict", "1")]).err();
+        assert!(matches!(strict, Some(NoTransport::Strict("ofi", _))), "{strict:?}");
+        for unnamed in ["", "^ofi", "self,shm"] {
+            let made = made(&[("btl", unnamed), ("btl_strict", "1")]);
+            assert!(made.is_ok_and(|made| made.chosen.refusals.is_empty()), "{unnamed}");
         }
     }
 }

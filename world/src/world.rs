@@ -14,7 +14,8 @@ use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
 use crate::statistics::Statistics;
 use crate::threads;
-use crate::transports::{self, NoTransport, RefusedTransport, Transports};
+use crate::transport_report::{self, ChosenTransports};
+use crate::transports::{self, NoTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
 use core::mem::ManuallyDrop;
 use core::ptr;
@@ -48,7 +49,8 @@ pub struct World {
     waiting: WaitState,
     settings: Settings,
     unknown_parameters: Vec<ParameterError>,
-    refused_transports: Vec<RefusedTransport>,
+    chosen_transports: ChosenTransports,
+    rank: u32,
     error_handler: InitialErrorHandler,
     launched: bool,
     emergency_channel: Option<EmergencyChannel>,
@@ -201,13 +203,13 @@ impl World {
         let emergency_channel = runtime.emergency_channel();
         let local_ranks = runtime.membership().local_ranks;
         let (bells, slot) = (data.bells.map(Arc::new), data.node_slot);
-        let Transports { own, shm, networks, refused } =
+        let Transports { own, shm, networks, chosen } =
             transports::make(&settings, runtime.membership(), bells.as_ref())?;
         // Before `Engine::new`, which publishes the card: from then on others watch the life word.
         let life = data.life;
         let control_watch = shm.as_ref().map(Shm::control_watch).unwrap_or_default();
         life.as_ref().map_or(Ok(()), Life::begin)?;
-        let job_size = runtime.membership().size;
+        let (job_size, rank) = (runtime.membership().size, runtime.membership().peer.number());
         // Without a bell page of the node, notices come through a descriptor alone.
         let has_descriptors = !networks.is_empty() || launched && bells.is_none();
         let watch = has_descriptors.then_some(watch_as_helper as fn(Settle<'_>) -> Watched);
@@ -229,7 +231,8 @@ impl World {
             waiting,
             settings,
             unknown_parameters,
-            refused_transports: refused,
+            chosen_transports: chosen,
+            rank,
             error_handler: data.error_handler,
             launched,
             emergency_channel,
@@ -351,6 +354,10 @@ impl World {
         if self.settings.has_word("report", "statistics") {
             eprintln!("mend: {}", self.statistics());
         }
+        if self.settings.has_word("report", "transports") {
+            // An error means that stderr is closed.
+            let _ = writeln!(std::io::stderr(), "mend: {}", self.transport_report());
+        }
         self.waiting.end();
         self.registered_life.inspect(|registered_life| registered_life.end());
         WORLD.store(ptr::null_mut(), Ordering::Release);
@@ -447,9 +454,11 @@ impl World {
         &self.unknown_parameters
     }
 
-    /// The transports that are allowed and cannot be used here, with the reasons.
-    pub fn refused_transports(&self) -> &[RefusedTransport] {
-        &self.refused_transports
+    fn transport_report(&self) -> String {
+        self.inspect(|engine| {
+            let connections = engine.net().connections();
+            transport_report::line(self.rank, self.job_size, connections, &self.chosen_transports)
+        })
     }
 
     /// The initial error handler of the program.
@@ -530,10 +539,15 @@ fn end_with_the_job(engine: &mut Engine) {
 /// The exit code of a process that has fenced itself.
 const FENCED: i32 = 1;
 
-/// Ends this process at once.
+/// Ends this process at once, with the exit code of an error.
 pub fn exit_process(code: i32) -> ! {
+    exit_process_with(exit_code(code))
+}
+
+/// Ends this process at once, with this exit code.
+pub fn exit_process_with(code: u8) -> ! {
     // SAFETY: ends the process without exit functions of the program, which may have been interrupted at any point.
-    unsafe { libc::_exit(i32::from(exit_code(code))) }
+    unsafe { libc::_exit(i32::from(code)) }
 }
 
 /// With more ranks than processors, waiting threads yield without polling.

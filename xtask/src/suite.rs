@@ -179,8 +179,18 @@ const SYMBOLS: &[&str] = &[
     "--test",
     "pages",
 ];
-const PROGRAMS: &[&str] =
-    &["test", "--package", "mend-tests", "--no-fail-fast", "--test", "programs", "--test", "benchmarks"];
+const PROGRAMS: &[&str] = &[
+    "test",
+    "--package",
+    "mend-tests",
+    "--no-fail-fast",
+    "--test",
+    "programs",
+    "--test",
+    "benchmarks",
+    "--test",
+    "transports",
+];
 const LIMITS: &[&str] = &[
     "test",
     "--package",

@@ -24,6 +24,7 @@ pub fn components(settings: &Settings) -> impl Iterator<Item = Component> {
             name: component.name,
             description: component.description,
             runs: Ok(format!("priority {priority} ({})", origin_words(origin))),
+            offers: Vec::new(),
         }
     })
 }

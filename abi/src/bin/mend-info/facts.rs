@@ -5,6 +5,7 @@ use crate::collectives::{self, Choice, choices};
 use mend_base::parameter::{Origin, Parameter, ParameterKind, Settings};
 use mend_runtime::environment::{COMMAND_LINE, foreign_launcher, read_assignments};
 use mend_segment::{NoticePage, NoticeView};
+use mend_world::{FabricOffer, FabricSurvey};
 use std::os::fd::AsFd as _;
 
 /// All facts.
@@ -45,10 +46,12 @@ pub struct Component {
     pub description: &'static str,
     /// `Ok`: why it can run here; `Err`: why it cannot.
     pub runs: Result<String, String>,
+    /// What it could choose from on this host.
+    pub offers: Vec<FabricOffer>,
 }
 
 impl Facts {
-    /// Collects the facts of this host. Starts no process, and removes what its trials create.
+    /// Collects the facts of this host. Removes what its trials create. Starts one process, the child that opens libfabric first.
     pub fn gather() -> Facts {
         let (settings, mut problems, mut refused) = settings();
         let parameters = mend_world::DECLARED
@@ -126,18 +129,50 @@ fn watching() -> &'static str {
 }
 
 fn components(settings: &Settings) -> Vec<Component> {
-    let shared_memory = shared_memory();
-    let always = |reason: &str| Ok(reason.to_owned());
     let rows = [
-        ("self", "messages of a process to itself", always("needs nothing")),
-        ("shm", "shared memory of one host", shared_memory),
+        ("self", "messages of a process to itself", Ok("needs nothing".to_owned())),
+        ("shm", "shared memory of one host", shared_memory()),
     ];
-    let btl = |(name, description, runs)| Component { framework: "btl", name, description, runs };
+    let btl = |(name, description, runs)| Component {
+        framework: "btl",
+        name,
+        description,
+        runs,
+        offers: Vec::new(),
+    };
     let chosen = |component: Component| match settings.allows(component.framework, component.name) {
         true => component,
         false => Component { runs: Err(excluded(settings, component.framework)), ..component },
     };
-    rows.into_iter().map(btl).chain(collectives::components(settings)).map(chosen).collect()
+    let rows = rows.into_iter().map(btl).chain([fabric(settings)]);
+    rows.chain(collectives::components(settings)).map(chosen).collect()
+}
+
+/// What a rank would find that opens libfabric here. A library that the user has left out is not opened.
+fn fabric(settings: &Settings) -> Component {
+    let (runs, offers) =
+        if settings.allows("btl", "ofi") { fabric_here(settings) } else { (Err(String::new()), Vec::new()) };
+    let description = "libfabric, opened if btl names ofi or shared memory does not reach all ranks";
+    Component { framework: "btl", name: "ofi", description, runs, offers }
+}
+
+fn fabric_here(settings: &Settings) -> (Result<String, String>, Vec<FabricOffer>) {
+    let FabricSurvey { version: (major, minor), offers } = match mend_world::survey_fabric(settings) {
+        Ok(survey) => survey,
+        Err(error) => return (Err(error.to_string()), Vec::new()),
+    };
+    let used = offers.iter().filter(|offer| offer.refused.is_none());
+    let used: Vec<String> =
+        used.map(|offer| format!("{} over {}", offer.provider, offer.interface)).collect();
+    let library = format!("libfabric {major}.{minor}");
+    let runs = match (used.is_empty(), offers.is_empty()) {
+        (false, _) => Ok(format!("{library}, provider {}", used.join(" and "))),
+        (true, false) => Err(format!("{library}: none of its providers can be used")),
+        (true, true) => {
+            Err(format!("{library}: no provider offers reliable messages and remote memory access"))
+        }
+    };
+    (runs, offers)
 }
 
 fn excluded(settings: &Settings, framework: &str) -> String {
@@ -187,7 +222,9 @@ mod tests {
             assert!(text.contains(row.name) && json.contains(row.name), "{}", row.name);
             assert!(text.contains(row.description), "{}", row.name);
         }
-        assert!(text.contains("btl self") && text.contains("coll basic") && text.contains("coll ftagree"));
+        for words in ["btl self", "btl ofi", "coll basic", "coll ftagree"] {
+            assert!(text.contains(words), "{words}");
+        }
         for words in ["allreduce", "agree, iagree", "basic bids with priority 10"] {
             assert!(text.contains(words) && json.contains(words), "{words}");
         }

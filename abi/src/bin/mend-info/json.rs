@@ -4,6 +4,7 @@
 use crate::collectives::Choice;
 use crate::facts::{Component, Facts, Value, kind_words, origin_words};
 use mend_base::parameter::variable;
+use mend_world::FabricOffer;
 
 /// The facts as one JSON object.
 pub fn json(facts: &Facts) -> String {
@@ -32,6 +33,16 @@ fn component(each: &Component) -> String {
         ("sentence", string(each.description)),
         ("can_run", able.to_string()),
         ("reason", string(reason)),
+        ("offers", list(each.offers.iter().map(offer))),
+    ])
+}
+
+fn offer(each: &FabricOffer) -> String {
+    object(&[
+        ("provider", string(&each.provider)),
+        ("interface", string(&each.interface)),
+        ("chosen", each.refused.is_none().to_string()),
+        ("reason", string(each.refused.as_deref().unwrap_or("the fittest"))),
     ])
 }
 

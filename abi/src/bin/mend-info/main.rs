@@ -32,11 +32,13 @@ fn main() -> ExitCode {
     };
     let facts = facts::Facts::gather();
     // A reader that has closed the pipe (`| head`) is not an error.
-    let _ = std::io::stdout().write_all(print(&facts).as_bytes());
+    let mut stdout = std::io::stdout();
+    let _ = stdout.write_all(print(&facts).as_bytes()).and_then(|()| stdout.flush());
     for problem in &facts.problems {
-        eprintln!("mend-info: {problem}");
+        let _ = writeln!(std::io::stderr(), "mend-info: {problem}");
     }
-    if facts.refused { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    // Not by returning: a fault in a destructor of libfabric's providers would look like one of mend-info.
+    mend_world::exit_process_with(u8::from(facts.refused))
 }
 
 fn draw(file: &str) -> ExitCode {

@@ -30,6 +30,10 @@ fn write_text(text: &mut String, facts: &Facts) -> core::fmt::Result {
             Err(reason) => ("cannot run", reason),
         };
         writeln!(text, "  {name:<14}{disposition}: {reason}\n                {}", each.description)?;
+        for offer in &each.offers {
+            let reason = offer.refused.as_deref().unwrap_or("chosen");
+            writeln!(text, "                  {} over {}: {reason}", offer.provider, offer.interface)?;
+        }
     }
     writeln!(text, "\nCollective operations on a communicator of several ranks")?;
     for each in &facts.collectives {
