@@ -116,6 +116,10 @@ impl Ofi {
         };
         let mut delivered = Ok(0);
         match connection.incoming[class as usize].on_arrival(header.sequence) {
+            // A correct peer sends no more before it is told that some were delivered.
+            Arrival::Next if connection.must_hold() && connection.holds_a_window(class) => {
+                delivered = Err(crate::transfers::Garbage);
+            }
             Arrival::Next if connection.must_hold() => {
                 connection.held.push_back(HeldFrame { class, bytes: copy(frame) });
                 self.held += 1;
@@ -305,6 +309,11 @@ impl crate::connection::Connection {
     /// Whether frames that arrive must wait.
     fn must_hold(&self) -> bool {
         matches!(self.state, State::Quarantined { .. }) || !self.held.is_empty()
+    }
+
+    fn holds_a_window(&self, class: FrameClass) -> bool {
+        let held = self.held.iter().filter(|held| held.class == class).count();
+        held >= crate::connection::WINDOWS[class as usize].0
     }
 
     // Hot: per message.

@@ -49,12 +49,14 @@ impl Btl for Ofi {
     }
 
     fn quarantine(&mut self, endpoint: u32) {
-        let state = &mut self.connections[endpoint as usize].state;
+        let connection = &mut self.connections[endpoint as usize];
+        let state = &mut connection.state;
         match *state {
             State::Connecting => *state = State::Quarantined { connected: false },
             State::Connected => *state = State::Quarantined { connected: true },
-            State::Quarantined { .. } | State::Garbage | State::Severing { .. } | State::Severed => {}
+            State::Quarantined { .. } | State::Garbage | State::Severing { .. } | State::Severed => return,
         }
+        connection.quarantined_at = self.now;
     }
 
     fn resume(&mut self, endpoint: u32) {
@@ -63,6 +65,7 @@ impl Btl for Ofi {
         let State::Quarantined { connected } = connection.state else { return };
         connection.state = if connected { State::Connected } else { State::Connecting };
         connection.is_reported = false;
+        connection.on_resumed(now);
         if connection.trouble.is_some() {
             connection.probe.due = now;
         }

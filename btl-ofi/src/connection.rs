@@ -46,6 +46,8 @@ pub struct Connection {
     pub(crate) acknowledge: Acknowledge,
     /// Evidence was reported, and the endpoint was not resumed since.
     pub(crate) is_reported: bool,
+    /// When the last quarantine began.
+    pub(crate) quarantined_at: Instant,
     /// When a frame of the peer arrived last.
     pub(crate) heard: Instant,
     /// Whether this connection is in the list of those with something to post.
@@ -115,8 +117,9 @@ pub struct Probe {
 /// The way to the peer may be broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
-    /// When it began, or when the node daemon was last asked whether the peer can be reached.
-    pub(crate) since: Instant,
+    /// Since when errors say that it is broken, or when the node daemon was last asked whether the peer can be reached. `None`: there was no
+    /// error, the peer is silent, as a process is that was stopped or computes.
+    pub(crate) broken_since: Option<Instant>,
     /// The last probe before it.
     pub(crate) probe_before: u32,
     /// Probes since it began.
@@ -143,7 +146,7 @@ pub const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(50);
 pub const SILENCE: Duration = Duration::from_millis(1_000);
 
 /// Frames that may be posted and unacknowledged, and kept: of each class.
-const WINDOWS: [(usize, usize); 2] = [(64, 128), (32, 64)];
+pub const WINDOWS: [(usize, usize); 2] = [(64, 128), (32, 64)];
 
 impl Connection {
     /// A connection from the process with instance number `own` to that with `theirs`.
@@ -181,6 +184,7 @@ impl Connection {
             answer: None,
             acknowledge: Acknowledge::Nothing,
             is_reported: false,
+            quarantined_at: now,
             heard: now,
             is_listed: false,
         }
@@ -245,10 +249,31 @@ impl Connection {
         if self.trouble.is_some() {
             return false;
         }
-        self.trouble = Some(Trouble { since: now, probe_before: self.probe.number, probes: 0 });
+        self.trouble = Some(Trouble { broken_since: None, probe_before: self.probe.number, probes: 0 });
         self.probe.interval = PROBE_INTERVAL_MIN;
         self.probe.due = now;
         true
+    }
+
+    /// An error says that the way is broken.
+    pub fn on_broken(&mut self, now: Instant) {
+        if let Some(trouble) = &mut self.trouble {
+            trouble.broken_since.get_or_insert(now);
+        }
+    }
+
+    /// Whether errors say that the way has been broken for as long as `most`. Silence alone, however long, says nothing about the way.
+    pub fn is_lost(&self, now: Instant, most: Duration) -> bool {
+        self.trouble.and_then(|trouble| trouble.broken_since).is_some_and(|since| now - since >= most)
+    }
+
+    /// A quarantine, in which the peer was not probed, is over: its time does not count.
+    pub fn on_resumed(&mut self, now: Instant) {
+        let pause = now - self.quarantined_at;
+        let since = self.trouble.as_mut().and_then(|trouble| trouble.broken_since.as_mut());
+        for instant in since.into_iter().chain(&mut self.probe.unanswered_since) {
+            *instant = (*instant + pause).min(now);
+        }
     }
 
     /// The peer has answered a probe. Returns whether frames are to be posted again.
@@ -387,6 +412,22 @@ mod tests {
         assert!(connection.on_answer(2, [0, 0], Instant(9)));
         assert!(connection.may_post());
         assert_eq!((connection.epoch, connection.outgoing[0].posted_to()), (1, 0));
+    }
+
+    #[test]
+    fn a_silent_peer_is_never_lost_and_a_quarantine_does_not_count() {
+        const MOST: Duration = Duration(1_000);
+        let mut connection = connected();
+        connection.begin_trouble(Instant(0));
+        assert!(!connection.is_lost(Instant(1_000_000), MOST), "it may be stopped");
+        connection.on_broken(Instant(1_000_000));
+        connection.on_broken(Instant(1_000_900));
+        assert!(!connection.is_lost(Instant(1_000_999), MOST));
+        assert!(connection.is_lost(Instant(1_001_000), MOST));
+        connection.quarantined_at = Instant(1_000_500);
+        connection.on_resumed(Instant(1_005_500));
+        assert!(!connection.is_lost(Instant(1_005_999), MOST));
+        assert!(connection.is_lost(Instant(1_006_000), MOST));
     }
 
     #[test]

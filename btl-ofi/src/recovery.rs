@@ -2,7 +2,7 @@
 //! Errors, ways that are broken, probes that are due, and devices that are broken.
 
 use crate::classify::{Class, classify};
-use crate::connection::{SILENCE, State};
+use crate::connection::{Connection, SILENCE, State};
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
 use crate::rail::Rail;
@@ -34,6 +34,10 @@ impl Ofi {
             Class::Hint | Class::Consequence => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.suspect(index, Cause::LinkDown);
+                // What was flushed says that something else happened, such as a new attempt to connect.
+                if class == Class::Hint {
+                    self.connections[index as usize].on_broken(self.now);
+                }
             }
             Class::LocalFault if self.connections[index as usize].state == State::Connecting => {
                 self.refuse_connection(index, codes.0);
@@ -45,11 +49,13 @@ impl Ofi {
                 }
                 // The peer is not to blame. The frame is tried again as after a break.
                 self.begin_trouble(index);
+                self.connections[index as usize].on_broken(self.now);
             }
             Class::Device => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.rails[rail].broken.get_or_insert(codes.0);
                 self.begin_trouble(index);
+                self.connections[index as usize].on_broken(self.now);
             }
         }
     }
@@ -68,7 +74,16 @@ impl Ofi {
     /// A frame that the device had copied was lost: which one, the provider does not tell. All peers that have not acknowledged everything
     /// are asked.
     pub(crate) fn on_anonymous_error(&mut self, rail: usize, codes: (Code, i32)) {
-        self.report(classify(codes.0), rail, "send", None, codes);
+        let class = classify(codes.0);
+        self.report(class, rail, "send", None, codes);
+        let now = self.now;
+        let on_rail = |connection: &&mut Connection| connection.rail == rail && connection.is_open();
+        let in_trouble = |connection: &&mut Connection| on_rail(connection) && connection.trouble.is_some();
+        let mut suspects = self.connections.iter_mut().filter(in_trouble);
+        // Of several, nobody knows which one the error is about.
+        if let (Class::Hint, Some(connection), None) = (class, suspects.next(), suspects.next()) {
+            connection.on_broken(now);
+        }
         for connection in &mut self.connections {
             if connection.rail == rail && connection.is_open() && connection.has_unacknowledged() {
                 connection.probe.due = self.now;
@@ -116,10 +131,10 @@ impl Ofi {
         for index in 0..self.connections.len() as u32 {
             let connection = &self.connections[index as usize];
             let Some(due) = connection.probe_due(self.is_flushing) else { continue };
-            if self.is_lost(index) {
+            if self.connections[index as usize].is_lost(self.now, self.reconnect) {
                 // Once in each period: the node daemon decides what becomes of the two.
                 if let Some(trouble) = &mut self.connections[index as usize].trouble {
-                    trouble.since = self.now;
+                    trouble.broken_since = Some(self.now);
                 }
                 self.callbacks.push_back(Callback::Error(index, Cause::Unreachable));
             } else if self.is_silent(index) {
@@ -129,12 +144,6 @@ impl Ofi {
                 self.send_probe(index);
             }
         }
-    }
-
-    /// The way has been broken for too long.
-    fn is_lost(&self, index: u32) -> bool {
-        let trouble = &self.connections[index as usize].trouble;
-        trouble.is_some_and(|trouble| self.now - trouble.since >= self.reconnect)
     }
 
     fn is_silent(&self, index: u32) -> bool {

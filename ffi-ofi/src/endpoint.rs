@@ -123,9 +123,9 @@ impl Endpoint {
         let addresses = unsafe { &*self.device.addresses };
         // SAFETY: the table of functions lives as long as the object.
         let insert = unsafe { addresses.ops.as_ref() }.and_then(|ops| ops.insert).ok_or(Code::NO_FUNCTION)?;
-        // Providers read an address of fixed length, so a shorter name from a peer must not end in foreign memory.
-        let mut padded = [0_u8; ADDRESS_BYTES_MAX];
-        padded.get_mut(..name.len()).ok_or(Code::INVALID)?.copy_from_slice(name);
+        // Providers read an address of fixed length, or a string, so a name from a peer must not end in foreign memory.
+        let mut padded = [0_u8; ADDRESS_BYTES_MAX + 1];
+        padded[..ADDRESS_BYTES_MAX].get_mut(..name.len()).ok_or(Code::INVALID)?.copy_from_slice(name);
         let mut address = u64::MAX;
         // SAFETY: an open address vector, one address in readable memory of the greatest length, a writable result.
         let inserted = unsafe {
