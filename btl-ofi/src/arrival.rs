@@ -78,7 +78,7 @@ impl Ofi {
             Some(Operation::Frame { connection, epoch, buffer }) => {
                 self.release(buffer);
                 if self.connections[connection as usize].epoch == epoch {
-                    self.on_error_of(connection, "send", codes);
+                    self.on_error_of(connection, rail, "send", codes);
                 }
             }
             Some(Operation::Transfer { key }) => self.on_transfer_failed(key, "read", codes),
@@ -123,6 +123,10 @@ impl Ofi {
             Arrival::Next => {
                 if connection.wants_acknowledgement(class, header.kind) {
                     connection.acknowledge = connection.acknowledge.max(Acknowledge::Progress);
+                    // Before the callback, which may panic.
+                    if !core::mem::replace(&mut connection.is_listed, true) {
+                        self.listed.push(index);
+                    }
                 }
                 delivered = deliver(&mut self.transfers, connection.peer, index, &header, own, payload, sink);
             }
@@ -134,6 +138,10 @@ impl Ofi {
             Arrival::Gap(false) => {}
         }
         self.after_frame(index, header.acknowledged);
+        if header.kind == Kind::Remote {
+            // A transfer may have ended: then another one may begin.
+            self.offer_room(index);
+        }
         delivered.unwrap_or_else(|_| {
             self.on_garbage(index);
             0
@@ -262,6 +270,7 @@ impl Ofi {
                     Err(_) => self.on_garbage(index),
                 }
                 self.list(index);
+                self.offer_room(index);
             }
         }
         events

@@ -6,7 +6,7 @@ use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{FrameClass, Kind};
 use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
-use crate::rail::Rail;
+use crate::rail::{Event, Rail};
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
 use mend_ffi_ofi::Code;
 use mend_transport::{
@@ -112,7 +112,10 @@ impl Btl for Ofi {
         }
         let tag = connection.tag_from;
         let is_of = |rail: &Rail| {
-            let frames = rail.unhandled().iter().filter_map(|completion| rail.frame(completion));
+            let frames = rail.unhandled().iter().filter_map(|event| match event {
+                Event::Completed(completion) => rail.frame(completion),
+                Event::Failed(_) => None,
+            });
             frames.into_iter().any(|frame| crate::frame::FrameHeader::tag_of(frame) == Some(tag))
         };
         !connection.held.is_empty() || self.rails.iter().any(is_of)
@@ -157,12 +160,14 @@ impl Btl for Ofi {
         if is_pending {
             return Err(EventPending);
         }
+        self.rails.iter_mut().for_each(Rail::post_receives);
         // Without a descriptor nothing tells of what has come since the last look.
         self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
         self.arm_descriptors(wake)?;
         // What could not be posted is tried again, and a broken way is probed, by progress alone.
         let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
-        wake.must_poll |= !self.listed.is_empty()
+        wake.must_poll |= self.rails.iter().any(|rail| rail.lacks_receives() || rail.broken.is_some())
+            || !self.listed.is_empty()
             || !self.transfers.to_post.is_empty()
             || self.connections.iter().any(is_busy);
         Ok(())

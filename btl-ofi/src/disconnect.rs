@@ -11,10 +11,10 @@ use crate::operations::Operation;
 use crate::sequence::Outgoing;
 
 /// How often in a row the completion queue must be empty.
-const QUIET: u32 = 16;
+const QUIET: u32 = 64;
 
 /// How often in a row it must be empty until outstanding reads are not waited for any longer.
-const QUIET_WITH_TRANSFERS: u32 = 64;
+const QUIET_WITH_TRANSFERS: u32 = 256;
 
 impl Ofi {
     /// Begins to sever.

@@ -66,6 +66,13 @@ impl Operations {
         indices.into_iter().filter_map(|index| self.end(index + receive_buffers::COUNT)).collect()
     }
 
+    /// Whether a token is one of an outstanding transfer.
+    pub fn is_transfer(&self, token: u32) -> bool {
+        let index = token.checked_sub(receive_buffers::COUNT);
+        let entry = index.and_then(|index| self.entries.get(index as usize)).copied().flatten();
+        matches!(entry, Some(Operation::Transfer { .. }))
+    }
+
     /// How many are outstanding.
     pub fn len(&self) -> usize {
         self.entries.len() - self.free.len()
@@ -88,6 +95,18 @@ mod tests {
         assert_eq!(operations.end(token), None, "twice");
         assert_eq!(operations.end(0), None, "a receive buffer's");
         assert_eq!(operations.end(u32::MAX), None);
+    }
+
+    #[test]
+    fn a_transfer_is_known_by_its_token_until_it_ends() {
+        let mut operations = Operations::new();
+        let token = operations.begin(Operation::Transfer { key: Key { index: 1, generation: 1 } }).unwrap();
+        let buffer = crate::send_buffers::BufferKey(0);
+        let frame = operations.begin(Operation::Frame { connection: 0, epoch: 0, buffer }).unwrap();
+        assert!(operations.is_transfer(token) && !operations.is_transfer(frame));
+        assert!(!operations.is_transfer(0) && !operations.is_transfer(u32::MAX));
+        operations.end(token);
+        assert!(!operations.is_transfer(token));
     }
 
     #[test]

@@ -104,7 +104,7 @@ impl Ofi {
 
     fn on_post_error(&mut self, index: u32, code: Code) {
         self.list(index);
-        self.on_error_of(index, "send", (code, 0));
+        self.on_error_of(index, self.connections[index as usize].rail, "send", (code, 0));
     }
 
     /// Posts what waits on all listed connections.
@@ -197,7 +197,7 @@ impl Ofi {
         self.buffers.release(buffer);
         self.statistics.probes += 1;
         if let Err(code) = posted {
-            self.on_error_of(index, "send", (code, 0));
+            self.on_error_of(index, rail, "send", (code, 0));
         }
     }
 
@@ -354,6 +354,8 @@ impl Ofi {
         let class = classify(codes.0);
         match class {
             Class::Again => self.transfers.to_post.push_back(key),
+            // Also a device that the peer has opened again does not know its earlier keys. The peer itself knows what it exposes.
+            Class::LocalFault if is_key_error(codes.0) => self.get_by_messages(key, index),
             Class::LocalFault => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.end_transfer(key, Err(SendError::LocalFault));
@@ -363,13 +365,18 @@ impl Ofi {
                 let is_over = transfer.failures > TRIES;
                 if is_over {
                     self.report(class, rail, operation, Some(index), codes);
-                    self.end_transfer(key, Err(SendError::NoAccess));
+                    self.get_by_messages(key, index);
                 } else {
                     self.transfers.to_post.push_back(key);
-                    self.on_error_of(index, operation, codes);
+                    self.on_error_of(index, rail, operation, codes);
                 }
             }
         }
+    }
+
+    fn get_by_messages(&mut self, key: Key, index: u32) {
+        self.transfers.get_by_messages(key);
+        self.list(index);
     }
 
     /// A transfer has ended; another one may begin on its connection.
@@ -413,7 +420,13 @@ impl Ofi {
     }
 }
 
-/// How often a device may fail to do one transfer while messages to the peer arrive.
+/// Whether the device of the peer has no memory under a key.
+fn is_key_error(code: Code) -> bool {
+    use mend_ffi_ofi::bindings as fi;
+    matches!(code.0 as u32, fi::FI_EKEYREJECTED | fi::FI_ENOKEY | fi::FI_EACCES)
+}
+
+/// How often a device may fail to do one transfer while messages to the peer arrive. Then the peer is asked for the bytes.
 const TRIES: u32 = 8;
 
 /// The rail of a transfer: they take turns over the rails on which the peer is; one that failed takes the next.

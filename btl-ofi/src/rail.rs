@@ -12,6 +12,7 @@ use core::ffi::c_void;
 use mend_ffi_ofi::{
     Address, Code, Completion, Device, Endpoint, ErrorCompletion, Info, Options, ReadError, Target,
 };
+use std::collections::VecDeque;
 
 /// A rail.
 #[derive(Debug)]
@@ -24,10 +25,8 @@ pub struct Rail {
     device: Device,
     frame_bytes_max: usize,
     inject_bytes_max: usize,
-    /// Completions that were read and not handled yet, the next one last.
-    completions: Vec<Completion>,
-    /// An error completion that was read and not handled yet.
-    failure: Option<ErrorCompletion>,
+    /// What was read from the completion queue and not handled yet, in order.
+    events: VecDeque<Event>,
     /// Receive buffers that failed and were not given back.
     lost: u32,
     /// The device is broken, and is to be opened again.
@@ -43,7 +42,11 @@ impl Rail {
         let device = open_device(info)?;
         let endpoint = Endpoint::open(&device, frame_bytes_max)?;
         let mut receive = ReceiveBuffers::new(&device, frame_bytes_max)?;
-        receive.post(&endpoint)?;
+        if let Err(code) = receive.post(&endpoint) {
+            // Before the buffers, some of which it may have.
+            drop(endpoint);
+            return Err(code);
+        }
         let inject_bytes_max = device.info().inject_bytes_max();
         Ok(Rail {
             endpoint,
@@ -53,8 +56,7 @@ impl Rail {
             device,
             frame_bytes_max,
             inject_bytes_max,
-            completions: Vec::with_capacity(BATCH),
-            failure: None,
+            events: VecDeque::with_capacity(BATCH),
             lost: 0,
             broken: None,
         })
@@ -79,6 +81,11 @@ impl Rail {
     pub fn remove(&self, address: Address) {
         // An error means that the provider keeps the entry: some bytes, until the device closes.
         let _ = self.endpoint.remove(address);
+    }
+
+    /// Whether receive buffers that were given back are still to be posted.
+    pub fn lacks_receives(&self) -> bool {
+        self.receive.has_returned()
     }
 
     /// Posts receive buffers that were given back.
@@ -157,46 +164,52 @@ impl Rail {
 
     /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
     /// outstanding, which have no completion any more.
+    ///
+    /// Some providers end them with errors meanwhile, and others may have ended just before. These completions are dropped before the
+    /// tokens are free: a token that is used again must not end with the completion of its earlier operation.
     pub fn close_transfers(&mut self) -> Vec<Operation> {
         self.transfers = None;
+        for _ in 0..TOKENS {
+            let count = self.events.len();
+            self.fill();
+            let is_empty = self.events.len() == count;
+            let operations = &self.operations;
+            self.events.retain(|event| !event.token().is_some_and(|token| operations.is_transfer(token)));
+            if is_empty {
+                break;
+            }
+        }
         self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
     }
 
     /// The next completion; reads a batch if none is left. An error completion is [`Event::Failed`].
     pub fn next_event(&mut self) -> Option<Event> {
-        if let Some(failure) = self.failure.take() {
-            return Some(Event::Failed(failure));
+        if self.events.is_empty() {
+            self.fill();
         }
-        if let Some(completion) = self.completions.pop() {
-            return Some(Event::Completed(completion));
-        }
-        self.fill().or_else(|| self.completions.pop().map(Event::Completed))
+        self.events.pop_front()
     }
 
     /// Reads a batch of completions, if none is left, without handling it.
     pub fn look(&mut self) {
-        // An error completion that comes first is handled with the next budget.
-        if let Some(Event::Failed(failure)) = self.fill() {
-            self.failure = Some(failure);
+        if self.events.is_empty() {
+            self.fill();
         }
     }
 
-    /// Reads a batch of completions, if none is left. Returns an error completion that was read instead.
-    fn fill(&mut self) -> Option<Event> {
-        if !self.completions.is_empty() || self.failure.is_some() || self.broken.is_some() {
-            return None;
+    /// Reads a batch of completions, or one error completion.
+    fn fill(&mut self) {
+        if self.broken.is_some() {
+            return;
         }
         let mut batch = [Completion::EMPTY; BATCH];
         match self.device.read(&mut batch) {
-            Ok(count) => {
-                self.completions.extend(batch[..count].iter().rev());
-                None
+            Ok(count) => self.events.extend(batch[..count].iter().copied().map(Event::Completed)),
+            Err(ReadError::Failed) => {
+                let failure = self.read_failure();
+                self.events.extend(failure);
             }
-            Err(ReadError::Failed) => self.read_failure(),
-            Err(ReadError::Broken(code)) => {
-                self.on_queue_error(code);
-                None
-            }
+            Err(ReadError::Broken(code)) => self.on_queue_error(code),
         }
     }
 
@@ -218,9 +231,9 @@ impl Rail {
         }
     }
 
-    /// The completions that were read and not handled.
-    pub fn unhandled(&self) -> &[Completion] {
-        &self.completions
+    /// What was read and not handled.
+    pub fn unhandled(&self) -> &VecDeque<Event> {
+        &self.events
     }
 
     // Hot: per message.
@@ -260,6 +273,15 @@ pub enum Event {
     Completed(Completion),
     /// An operation failed.
     Failed(ErrorCompletion),
+}
+
+impl Event {
+    fn token(&self) -> Option<u32> {
+        match self {
+            Event::Completed(completion) => completion.token,
+            Event::Failed(failure) => failure.token,
+        }
+    }
 }
 
 /// Opens a device, with a descriptor to sleep on where the provider has one.

@@ -44,6 +44,9 @@ impl Rdma for Ofi {
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.keys.remove(exposure);
+        for index in self.transfers.end_access(exposure) {
+            self.list(index);
+        }
         let result =
             if self.transfers.regions.unexpose(exposure) { Ok(()) } else { Err(SendError::LocalFault) };
         self.transfers.ended.push_back((done, result));

@@ -20,10 +20,15 @@ const CHECKED_AT_ONCE: u32 = 8;
 const HEARD_LATELY: Duration = Duration::from_millis(20);
 
 impl Ofi {
-    /// An operation to the peer of a connection failed.
-    pub(crate) fn on_error_of(&mut self, index: u32, operation: &'static str, codes: (Code, i32)) {
+    /// An operation on a rail to the peer of a connection failed.
+    pub(crate) fn on_error_of(
+        &mut self,
+        index: u32,
+        rail: usize,
+        operation: &'static str,
+        codes: (Code, i32),
+    ) {
         let class = classify(codes.0);
-        let rail = self.connections[index as usize].rail;
         match class {
             Class::Again => {}
             Class::Hint | Class::Consequence => {

@@ -4,8 +4,8 @@
 //! ```text
 //!   initiator                                  peer
 //!     │ ── Remote: get, atomic ──────────────▶ │  checks the exposure
-//!     │ ◀───────────────────── Piece, Piece .. │  (get)
-//!     │ ◀───────────── Remote: ended, result ─ │
+//!     │ ◀───────────────────── Piece, Piece .. │  (get) ends with its last byte, since control messages may overtake pieces
+//!     │ ◀───────────── Remote: ended, result ─ │  (atomic; a get that is refused)
 //!     │ ── Piece, Piece .. ──────────────────▶ │  (put) checks the exposure at each piece
 //!     │ ◀───────────── Remote: ended, result ─ │  after the last piece
 //! ```
@@ -57,12 +57,11 @@ pub enum What {
 pub enum Job {
     /// The request of a get or an atomic operation, or the end of a transfer of the peer.
     Message(Message),
-    /// Pieces of `memory`, of which `sent` bytes were sent. `put`: they belong to a put of this process; else to a get of the peer, after which
-    /// its end is sent.
+    /// Pieces of `memory`, of which `sent` bytes were sent.
     Pieces {
         /// The number of the transfer at its initiator.
         transfer: u64,
-        /// The exposure at the peer, for a put.
+        /// The exposure: at the peer for a put, here for a get.
         exposure: u64,
         /// Where it begins in the exposure, for a put.
         offset: u64,
@@ -70,7 +69,7 @@ pub enum Job {
         memory: UserMemory,
         /// How far.
         sent: usize,
-        /// A put of this process.
+        /// They belong to a put of this process; else to a get of the peer.
         put: bool,
     },
 }
@@ -123,6 +122,11 @@ pub const PIECE_BYTES: usize = 26;
 pub const TRANSFERS_MAX: usize = 64;
 
 impl Message {
+    /// The answer to the initiator of a transfer.
+    fn answer(transfer: u64, operation: Operation, old: u64) -> Message {
+        Message { operation, transfer, exposure: 0, offset: 0, words: [old, 0] }
+    }
+
     /// Its bytes.
     pub fn bytes(&self) -> [u8; MESSAGE_BYTES] {
         let mut out = [0; MESSAGE_BYTES];
@@ -367,6 +371,30 @@ impl Transfers {
         }
     }
 
+    /// An exposure has ended: gets of it that are not sent completely are refused, since its memory may be gone (I7).
+    pub fn end_access(&mut self, exposure: Exposure) -> Vec<u32> {
+        let mut changed = Vec::new();
+        for (connection, jobs) in (0..).zip(&mut self.jobs) {
+            for job in jobs.iter_mut() {
+                match *job {
+                    Job::Pieces { transfer, exposure: of, put: false, .. } if of == exposure.0 => {
+                        *job = Job::Message(Message::answer(transfer, Operation::Refused, 0));
+                        changed.push(connection);
+                    }
+                    Job::Pieces { .. } | Job::Message(_) => {}
+                }
+            }
+        }
+        changed
+    }
+
+    /// The device cannot do this get: the peer sends the bytes, or refuses.
+    pub fn get_by_messages(&mut self, key: Key) {
+        let Some(transfer) = self.entries.get_mut(key) else { return };
+        (transfer.what, transfer.arrived) = (What::Get, 0);
+        self.queue_request(key, None);
+    }
+
     /// A device has forgotten a transfer: it is posted again.
     pub fn repost(&mut self, key: Key) {
         if let Some(transfer) = self.entries.get_mut(key) {
@@ -386,16 +414,13 @@ impl Transfers {
         !self.jobs[connection as usize].is_empty()
     }
 
-    /// The first job is done. After the pieces of a peer's get its end follows.
+    /// The first job is done.
     pub fn end_job(&mut self, connection: u32) {
-        if let Some(Job::Pieces { transfer, put: false, .. }) = self.jobs[connection as usize].pop_front() {
-            self.answer(connection, transfer, Operation::Ended, 0);
-        }
+        self.jobs[connection as usize].pop_front();
     }
 
     fn answer(&mut self, connection: u32, transfer: u64, operation: Operation, old: u64) {
-        let message = Message { operation, transfer, exposure: 0, offset: 0, words: [old, 0] };
-        self.jobs[connection as usize].push_back(Job::Message(message));
+        self.jobs[connection as usize].push_back(Job::Message(Message::answer(transfer, operation, old)));
     }
 
     /// A frame of kind `Remote` has come.
@@ -421,7 +446,8 @@ impl Transfers {
                 let job = Job::Pieces { transfer, exposure, offset: 0, memory, sent: 0, put: false };
                 self.jobs[connection as usize].push_back(job);
             }
-            Some(_) => self.answer(connection, transfer, Operation::Ended, 0),
+            // A get of nothing ends at its initiator.
+            Some(_) => {}
             None => self.answer(connection, transfer, Operation::Refused, 0),
         }
     }
@@ -450,9 +476,8 @@ impl Transfers {
         let key = key(message.transfer);
         let transfer = self.entries.get(key).filter(|transfer| transfer.connection == connection);
         let transfer = transfer.ok_or(Garbage)?;
-        let whole = transfer.local.len() as u64;
         match (transfer.what, result) {
-            (What::Get, Ok(())) if transfer.arrived != whole => return Err(Garbage),
+            (What::Get, Ok(())) => return Err(Garbage),
             (What::Atomic, Ok(())) => transfer.local.write(0, &message.words[0].to_ne_bytes()),
             (What::DeviceGet | What::Flush, _) => return Err(Garbage),
             _ => {}
@@ -486,6 +511,9 @@ impl Transfers {
         }
         transfer.local.write(transfer.arrived as usize, payload);
         transfer.arrived += payload.len() as u64;
+        if transfer.arrived == transfer.local.len() as u64 {
+            self.end(key(header.transfer), Ok(()));
+        }
         Ok(())
     }
 
@@ -499,5 +527,70 @@ impl Transfers {
             let operation = if allowed { Operation::Ended } else { Operation::Refused };
             self.answer(connection, transfer, operation, 0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, Message, Operation, Transfers, Wanted, What};
+    use crate::exposures::{RAILS_MAX, read_key, write_key};
+    use mend_transport::{AmId, Buffer, Cookie, Exposure, RemoteAccess, SendError, Span, UserMemory};
+
+    const READ: RemoteAccess = RemoteAccess { read: true, write: false, atomic: false };
+
+    fn with_one_connection() -> Transfers {
+        let mut transfers = Transfers::default();
+        transfers.add_connection();
+        transfers
+    }
+
+    fn span(transfers: &mut Transfers, bytes: usize) -> Span {
+        let region = transfers.regions.register(&UserMemory::of_buffer(&Buffer::zeroed(bytes))).unwrap();
+        Span { region, offset: 0, bytes: bytes as u64 }
+    }
+
+    fn next_message(transfers: &mut Transfers) -> Message {
+        let Some(&mut Job::Message(message)) = transfers.job(0) else { panic!("no message is next") };
+        transfers.end_job(0);
+        message
+    }
+
+    #[test]
+    fn a_get_of_memory_that_was_taken_back_is_refused() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let exposure = transfers.regions.expose(0, local, READ).unwrap();
+        for transfer in [7, 8] {
+            let words = [100, 0];
+            let request =
+                Message { operation: Operation::Get, transfer, exposure: exposure.0, offset: 0, words };
+            assert_eq!(transfers.on_message(0, &request.bytes()), Ok(None));
+        }
+        assert!(transfers.regions.unexpose(exposure));
+        assert_eq!(transfers.end_access(exposure), [0, 0]);
+        for transfer in [7, 8] {
+            assert_eq!(next_message(&mut transfers), Message::answer(transfer, Operation::Refused, 0));
+        }
+        assert!(!transfers.has_jobs(0));
+    }
+
+    #[test]
+    fn a_get_that_the_device_cannot_do_is_asked_for_and_ends_once() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let key = write_key(100, Exposure(5), READ, [(0, 0); RAILS_MAX]);
+        let remote = read_key(key.as_bytes()).unwrap();
+        let done = Cookie::new(AmId(1), 1).unwrap();
+        let what = What::DeviceGet;
+        let wanted = Wanted { connection: 0, what, local, remote, remote_offset: 0, done };
+        transfers.begin(wanted, None).unwrap();
+        let key = transfers.to_post.pop_front().unwrap();
+        transfers.get_by_messages(key);
+        let request = next_message(&mut transfers);
+        assert_eq!((request.operation, request.exposure, request.words[0]), (Operation::Get, 5, 100));
+        let refused = Message::answer(request.transfer, Operation::Refused, 0).bytes();
+        assert_eq!(transfers.on_message(0, &refused), Ok(Some(key)));
+        assert_eq!(transfers.on_message(0, &refused), Err(super::Garbage), "twice");
+        assert_eq!(transfers.ended, [(done, Err(SendError::NoAccess))]);
     }
 }

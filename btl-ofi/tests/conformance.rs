@@ -25,6 +25,10 @@ trait Provider: 'static {
     const HAS_SOCKETS: bool = true;
 }
 
+const fn is_sockets(name: &str) -> bool {
+    matches!(name.as_bytes(), b"sockets")
+}
+
 /// BTLs over a provider.
 struct Fabric<P> {
     /// Where each process listens, if it has sockets.
@@ -63,9 +67,15 @@ impl<P: Provider> Fixture for Fabric<P> {
     const READY_IS_EXACT: bool = false;
     const CLASSES_SHARE_A_WAY: bool = true;
     const ROUNDS_TO_LEAVE: usize = 50;
+    // `sockets` closes a connection without reading on.
+    const KEEPS_WHAT_THE_DEAD_SENT: bool = !is_sockets(P::NAME);
     const QUIET_ROUNDS: usize = 200;
 
     fn unavailable() -> Option<String> {
+        // Seen with 2.5: its completion queue reads memory that is not mapped while emulated gets are under way.
+        if P::VARIABLE.is_some() && !P::HAS_SOCKETS {
+            return Some("the provider shm of libfabric 2 ends the process".to_owned());
+        }
         let library = match library::<P>() {
             Ok(library) => library,
             Err(why) => return Some(why),

@@ -66,6 +66,10 @@ pub trait Fixture: Sized {
     /// Whether a key gives access to the peer alone for which it was made. False where the device does not ask who uses a key.
     const KEYS_ARE_PERSONAL: bool = false;
 
+    /// Whether what a process sent completely before it ended is delivered, as far as the kernel of the receiver had taken it (Row PP7). False
+    /// where a device drops what it has not read when the connection ends.
+    const KEEPS_WHAT_THE_DEAD_SENT: bool = true;
+
     /// The rounds of a sender after which a message that it sent is where the receiver finds it without the sender's help.
     const ROUNDS_TO_LEAVE: usize = 0;
 

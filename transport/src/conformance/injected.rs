@@ -43,6 +43,7 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     const READY_IS_EXACT: bool = F::READY_IS_EXACT;
     const CLASSES_SHARE_A_WAY: bool = F::CLASSES_SHARE_A_WAY;
     const KEYS_ARE_PERSONAL: bool = F::KEYS_ARE_PERSONAL;
+    const KEEPS_WHAT_THE_DEAD_SENT: bool = F::KEEPS_WHAT_THE_DEAD_SENT;
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
 
@@ -106,6 +107,7 @@ impl<F: Fixture> Fixture for Counted<F> {
     const READY_IS_EXACT: bool = F::READY_IS_EXACT;
     const CLASSES_SHARE_A_WAY: bool = F::CLASSES_SHARE_A_WAY;
     const KEYS_ARE_PERSONAL: bool = F::KEYS_ARE_PERSONAL;
+    const KEEPS_WHAT_THE_DEAD_SENT: bool = F::KEEPS_WHAT_THE_DEAD_SENT;
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
 

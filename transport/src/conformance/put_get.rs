@@ -104,7 +104,7 @@ pub fn a_get_ends_when_its_bytes_are_there<F: Fixture>() {
                 (at, part.bytes as usize, cookie.expect("a get inside both memories"))
             })
             .collect();
-        for _ in 0..STEPS {
+        for round in 0..STEPS {
             open.retain(|&(at, bytes, cookie)| {
                 let Some(end) = cluster.end_of(user, cookie) else { return true };
                 assert_eq!(end, Ok(()));
@@ -115,7 +115,8 @@ pub fn a_get_ends_when_its_bytes_are_there<F: Fixture>() {
                 break;
             }
             cluster.progress(user);
-            if cluster.callbacks(user).is_empty() {
+            // Some devices serve gets in calls of progress of the owner only.
+            if round % 8 == 0 {
                 cluster.progress_all();
             }
         }
