@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which transports a job uses, and what the user is told: `mend-info`, `MEND_REPORT=transports`, `MEND_BTL_STRICT`.
+//! Which transports a job uses, and what the user is told: `mend-info`, `MEND_REPORT=transports`, `MEND_BTL_STRICT`.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What `MEND_REPORT=transports` prints at MPI_Finalize: the transport to each peer, and why better ones are not used.
+//! What `MEND_REPORT=transports` prints at MPI_Finalize: the transport to each peer, and why better ones are not used.
 
 use mend_base::PeerIndex;
 use mend_transport::Via;
