@@ -14,20 +14,19 @@ use mend_transport::{AmId, Cause, Limits, Payload, Sink, Stream};
 
 impl Ofi {
     // Hot: per call of progress.
-    /// Handles completions of all rails until `budget` callbacks were made. Returns how many were, and whether any completion was read.
-    pub(crate) fn take_events(&mut self, budget: u32, sink: &mut impl Sink<u32>) -> (u32, bool) {
-        let (mut events, mut any) = (0, false);
+    /// Handles completions of all rails until `budget` callbacks were made. Returns how many were.
+    pub(crate) fn take_events(&mut self, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let mut events = 0;
         let count = self.rails.len();
         for step in 0..count {
             let rail = (self.first_rail + step) % count;
             while events < budget {
                 let Some(event) = self.rails[rail].next_event() else { break };
-                any = true;
                 events += self.on_event(rail, event, sink);
             }
         }
         self.first_rail = if count > 1 { (self.first_rail + 1) % count } else { 0 };
-        (events, any)
+        events
     }
 
     // Hot: per message.
@@ -125,6 +124,9 @@ impl Ofi {
                 self.held += 1;
             }
             Arrival::Next => {
+                if let State::Severing { quiet, .. } = &mut connection.state {
+                    *quiet = 0;
+                }
                 if connection.wants_acknowledgement(class, header.kind) {
                     connection.acknowledge = connection.acknowledge.max(Acknowledge::Progress);
                     // Before the callback, which may panic.
@@ -241,13 +243,10 @@ impl Ofi {
     /// The peer says at which address it is: another one, if it has opened its device again.
     fn on_moved(&mut self, index: u32, rail: usize, name: &[u8]) {
         let connection = &mut self.connections[index as usize];
-        let is_same = connection.paths[rail].as_ref().is_some_and(|path| path.name == name);
-        if is_same || connection.paths[rail].is_none() {
-            return;
-        }
+        let Some(path) = connection.paths[rail].as_mut().filter(|path| path.name != name) else { return };
         if let Ok(address) = self.rails[rail].insert(name) {
-            let old = connection.paths[rail].replace(Path { address, name: name.to_vec() });
-            old.into_iter().for_each(|old| self.rails[rail].remove(old.address));
+            let old = core::mem::replace(path, Path { address: Some(address), name: name.to_vec() });
+            old.address.into_iter().for_each(|old| self.rails[rail].remove(old));
         }
     }
 

@@ -130,17 +130,16 @@ impl Btl for Ofi {
         self.rails.iter_mut().for_each(Rail::post_receives);
         let mut events = self.deliver_callbacks(budget, sink);
         events += self.deliver_held(budget - events, sink);
-        let (delivered, mut any) = self.take_events(budget - events, sink);
+        let delivered = self.take_events(budget - events, sink);
         events += delivered;
         if budget == 0 {
             self.rails.iter_mut().for_each(Rail::look);
         }
-        any |= events == budget;
         self.run_timers();
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
-        self.continue_severing(any);
+        self.continue_severing(events == budget);
         events
     }
 
@@ -213,6 +212,8 @@ impl Ofi {
             return self.refuse(to);
         }
         if self.add_frame(to, class, outline, fill).is_err() {
+            // There is no memory: the next call of progress reports room, so that the caller tries again.
+            self.list(to);
             return self.refuse(to);
         }
         self.post_frames(to);
@@ -297,8 +298,9 @@ impl Ofi {
         for (rail, (provider, _)) in self.rails.iter().zip(&self.entry.rails) {
             let theirs =
                 entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
-            let path = theirs
-                .and_then(|(_, name)| Some(Path { address: rail.insert(name).ok()?, name: name.clone() }));
+            let path = theirs.and_then(|(_, name)| {
+                Some(Path { address: Some(rail.insert(name).ok()?), name: name.clone() })
+            });
             paths.push(path);
         }
         if paths.iter().all(Option::is_none) {

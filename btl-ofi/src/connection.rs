@@ -57,7 +57,8 @@ pub struct Connection {
 /// Where the peer is on one rail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Path {
-    pub(crate) address: Address,
+    /// `None`: the device could not take it; it is tried again with the next probe.
+    pub(crate) address: Option<Address>,
     /// As the peer advertised it.
     pub(crate) name: Vec<u8>,
 }
@@ -74,9 +75,10 @@ pub enum State {
     },
     /// The peer wrote garbage.
     Garbage,
-    /// Frames that have arrived are still delivered. `quiet`: how often in a row the completion queue was empty.
+    /// Frames that have arrived are still delivered. `quiet`: in how many calls of progress in a row none came. `calls`: in all.
     Severing {
         quiet: u32,
+        calls: u32,
     },
     Severed,
 }

@@ -2,7 +2,7 @@
 //! What goes out: frames, probes, answers, transfers.
 
 use crate::classify::{Class, classify};
-use crate::connection::{Acknowledge, Path, State};
+use crate::connection::{Acknowledge, State};
 use crate::exposures::device_key;
 use crate::frame::{FLAG_GAP, FrameClass, FrameHeader, HEADER_BYTES, Kind};
 use crate::ofi::Ofi;
@@ -83,7 +83,7 @@ impl Ofi {
     fn post_frame(&mut self, index: u32, frame: Frame) -> Result<(), Code> {
         let connection = &mut self.connections[index as usize];
         let rail = connection.rail;
-        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else {
+        let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else {
             return Err(Code::AGAIN);
         };
         // A frame that the device still reads, since it was posted before a break, keeps its acknowledgements: they are late, not wrong.
@@ -118,8 +118,10 @@ impl Ofi {
         }
         for index in listed.drain(..) {
             self.run_jobs(index);
+            self.add_mailboxes(index);
             self.post_frames(index);
             self.post_answer(index);
+            self.offer_room(index);
         }
         // Those that could not post everything have listed themselves again. Keeps the memory of the longer list.
         if self.listed.is_empty() {
@@ -138,7 +140,7 @@ impl Ofi {
             return;
         }
         let rail = connection.rail;
-        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else { return };
+        let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let acknowledged = connection.acknowledged();
         let header = FrameHeader {
             tag: connection.tag_to,
@@ -174,7 +176,7 @@ impl Ofi {
         let rail = connection.rail;
         let (tag, number, epoch) = (connection.tag_to, connection.probe.number, connection.epoch);
         let acknowledged = connection.acknowledged();
-        let Some(address) = connection.paths[rail].as_ref().map(|path| path.address) else { return };
+        let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let name = &self.entry.rails[rail].1;
         let header = FrameHeader {
             tag,
@@ -222,15 +224,15 @@ impl Ofi {
         let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
         let Some(trouble) = &mut connection.trouble else { return };
         trouble.probes += 1;
-        if trouble.probes % 4 != turn % 4 {
-            return;
-        }
+        let is_turn = trouble.probes % 4 == turn % 4;
         let rail = connection.rail;
-        let Some(path) = connection.paths[rail].take() else { return };
-        self.rails[rail].remove(path.address);
-        let address = self.rails[rail].insert(&path.name);
-        // Without an address the peer is not reached on this rail any more; it may say its address again.
-        self.connections[index as usize].paths[rail] = address.ok().map(|address| Path { address, ..path });
+        let Some(path) = &mut connection.paths[rail] else { return };
+        if is_turn {
+            path.address.take().into_iter().for_each(|address| self.rails[rail].remove(address));
+        }
+        if path.address.is_none() {
+            path.address = self.rails[rail].insert(&path.name).ok();
+        }
     }
 
     /// Adds frames for transfers that are emulated, as long as the classes have room.
@@ -326,9 +328,9 @@ impl Ofi {
         let Some(transfer) = self.transfers.entries.get_mut(key) else { return Ok(()) };
         let connection = &self.connections[transfer.connection as usize];
         let rail = transfer_rail(&connection.paths, key, transfer.failures, connection.rail);
-        let Some(path) = &connection.paths[rail] else { return Err(Code::AGAIN) };
+        let peer = connection.paths[rail].as_ref().and_then(|path| path.address).ok_or(Code::AGAIN)?;
         let (device_key, address) = device_key(&transfer.remote, rail);
-        let from = Target { peer: path.address, address: address + transfer.remote_offset, key: device_key };
+        let from = Target { peer, address: address + transfer.remote_offset, key: device_key };
         let (start, bytes) = (transfer.local.start(), transfer.local.len());
         let device = self.rails[rail].device();
         if device.info().registration_mode() & FI_MR_LOCAL != 0 && transfer.registration.is_none() {

@@ -211,10 +211,8 @@ impl Ofi {
     fn reinsert_paths(&mut self, rail: usize) {
         for index in 0..self.connections.len() as u32 {
             let connection = &mut self.connections[index as usize];
-            let Some(path) = connection.paths[rail].take() else { continue };
-            if let Ok(address) = self.rails[rail].insert(&path.name) {
-                connection.paths[rail] = Some(crate::connection::Path { address, ..path });
-            }
+            let Some(path) = &mut connection.paths[rail] else { continue };
+            path.address = self.rails[rail].insert(&path.name).ok();
             self.begin_trouble(index);
         }
     }
