@@ -148,7 +148,7 @@ fn the_transports_that_are_chosen_are_used_and_those_that_do_not_exist_refused()
         ("shm,self", 2, None),
         ("self", 1, None),
         ("^shm", 1, None),
-        ("^shm", 2, Some("cannot be reached")),
+        ("^shm,ofi", 2, Some("cannot be reached")),
         ("self", 2, Some("cannot be reached")),
         ("shm,tcp", 1, Some("E-PARAM-003")),
         ("^tcp", 1, Some("E-PARAM-003")),
