@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Keys of exposed memory: the handle that emulated operations use, and for each rail the key of its device.
 //!
-//! There is no cache of registrations. With the providers over sockets a registration takes less than a microsecond, and what is not cached
-//! cannot be stale after munmap, remap or fork.
+//! There is no cache of registrations: what is not cached cannot be stale after munmap, remap or fork. With the providers over sockets a
+//! registration is an entry of a table; what it costs with others is not measured.
 
 use crate::rail::Rail;
 use crate::transfers::What;
