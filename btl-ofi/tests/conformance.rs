@@ -2,7 +2,7 @@
 //! The contract of a BTL, requirement by requirement, over each provider: the "processes" are BTLs of this process, each with a device of
 //! its own, that exchange what processes would exchange.
 //!
-//! `MEND_TEST_FABRIC_2` names a libfabric 2.x, such as the one in the wheels of other MPIs.
+//! `MENDTEST_FABRIC_2` names a libfabric 2.x, such as the one in the wheels of other MPIs.
 
 use core::marker::PhantomData;
 use mend_base::{Duration, Instant};
@@ -175,7 +175,7 @@ macro_rules! provider {
     };
 }
 
-const VERSION_2: Option<&str> = Some("MEND_TEST_FABRIC_2");
+const VERSION_2: Option<&str> = Some("MENDTEST_FABRIC_2");
 
 provider!(net, "net", None, true);
 provider!(tcp_rxm, "tcp;ofi_rxm", None, true);

@@ -32,7 +32,7 @@ pub fn child(test: &str, variables: &[(&str, &str)]) -> Output {
     command.output().unwrap()
 }
 
-const CHILD: &str = "MEND_TEST_FABRIC_SHIM_CHILD";
+const CHILD: &str = "MENDTEST_FABRIC_SHIM_CHILD";
 
 /// Whether this process was started by [`child`].
 pub fn is_child() -> bool {
