@@ -20,9 +20,16 @@ impl Ofi {
         let count = self.rails.len();
         for step in 0..count {
             let rail = (self.first_rail + step) % count;
+            // Once more only if there may be more: to read an empty queue is a system call with some providers.
+            let mut may_have_more = true;
             while events < budget {
-                let Some(event) = self.rails[rail].next_event() else { break };
-                events += self.on_event(rail, event, sink);
+                if let Some(event) = self.rails[rail].next_event() {
+                    events += self.on_event(rail, event, sink);
+                } else if core::mem::take(&mut may_have_more) {
+                    may_have_more = self.rails[rail].fill();
+                } else {
+                    break;
+                }
             }
         }
         self.first_rail = if count > 1 { (self.first_rail + 1) % count } else { 0 };
@@ -182,7 +189,10 @@ impl Ofi {
             if !connection.mailboxes.is_empty() {
                 self.add_mailboxes(index);
             }
-            self.list(index);
+            let outgoing = &self.connections[index as usize].outgoing;
+            if outgoing.iter().any(|class| class.next_to_post().is_some()) || self.transfers.has_jobs(index) {
+                self.list(index);
+            }
             self.offer_room(index);
         }
     }

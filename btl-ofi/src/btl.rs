@@ -147,11 +147,11 @@ impl Btl for Ofi {
         self.probe_some();
     }
 
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         self.is_flushing = true;
-        self.connections
-            .iter()
-            .all(|connection| connection.state != State::Connected || connection.is_flushed())
+        self.connections.iter().all(|connection| {
+            connection.state != State::Connected || connection.is_flushed() || !needs(connection.peer)
+        })
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {

@@ -182,11 +182,9 @@ impl Rail {
         self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
     }
 
-    /// The next completion; reads a batch if none is left. An error completion is [`Event::Failed`].
+    // Hot: per message.
+    /// The next completion that was read. An error completion is [`Event::Failed`].
     pub fn next_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() {
-            self.fill();
-        }
         self.events.pop_front()
     }
 
@@ -197,19 +195,27 @@ impl Rail {
         }
     }
 
-    /// Reads a batch of completions, or one error completion.
-    fn fill(&mut self) {
+    // Hot: per call of progress.
+    /// Reads a batch of completions, or one error completion. Returns whether there may be more.
+    pub fn fill(&mut self) -> bool {
         if self.broken.is_some() {
-            return;
+            return false;
         }
         let mut batch = [Completion::EMPTY; BATCH];
         match self.device.read(&mut batch) {
-            Ok(count) => self.events.extend(batch[..count].iter().copied().map(Event::Completed)),
+            Ok(count) => {
+                self.events.extend(batch[..count].iter().copied().map(Event::Completed));
+                count == BATCH
+            }
             Err(ReadError::Failed) => {
                 let failure = self.read_failure();
                 self.events.extend(failure);
+                failure.is_some()
             }
-            Err(ReadError::Broken(code)) => self.on_queue_error(code),
+            Err(ReadError::Broken(code)) => {
+                self.on_queue_error(code);
+                false
+            }
         }
     }
 

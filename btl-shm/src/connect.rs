@@ -166,7 +166,7 @@ impl Shm {
 /// The limits of the receiver, reduced to what this version can send.
 fn limits(entry: CardEntry) -> Limits {
     Limits {
-        abilities: Ability::Streams as u32,
+        abilities: Ability::Streams as u32 | Ability::Polling as u32,
         emulated: 0,
         control_bytes_max: CONTROL_BYTES_MAX as u32,
         message_bytes_max: entry.message_bytes_max.min(MESSAGE_BYTES_MAX),

@@ -164,7 +164,7 @@ impl Sizes {
         let transfer_bytes_max = self.transfer_bytes_max.min(own_transfer_bytes_max);
         let get = if transfer_bytes_max > 0 { Ability::Get as u32 } else { 0 };
         Limits {
-            abilities: streams | get,
+            abilities: streams | get | Ability::Polling as u32,
             emulated: 0,
             control_bytes_max: self.control_bytes_max,
             message_bytes_max: self.message_bytes_max,
@@ -865,11 +865,12 @@ impl Btl for SimBtl {
     }
 
     /// Where messages of a process that has exited are lost: whether the peers have received all messages, as they acknowledge them.
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         let network = self.shared.borrow();
         let is_received = |endpoint: &Endpoint| match endpoint.state {
             EndpointState::Connecting | EndpointState::Connected => {
-                network.queues.get(endpoint.outgoing).is_none_or(PairQueues::is_empty)
+                !needs(endpoint.index)
+                    || network.queues.get(endpoint.outgoing).is_none_or(PairQueues::is_empty)
             }
             EndpointState::Quarantined | EndpointState::Severing | EndpointState::Severed => true,
         };

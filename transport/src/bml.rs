@@ -340,10 +340,10 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.shm.iter_mut().for_each(Btl::call_helpers);
     }
 
-    fn is_flushed(&mut self) -> bool {
-        let shm = self.shm.as_mut().is_none_or(Btl::is_flushed);
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        let shm = self.shm.as_mut().is_none_or(|shm| shm.is_flushed(needs));
         // Each network is asked, so that all ask their peers at the same time.
-        self.networks.iter_mut().fold(shm, |flushed, network| network.is_flushed() && flushed)
+        self.networks.iter_mut().fold(shm, |flushed, network| network.is_flushed(needs) && flushed)
     }
 
     /// Arms all transports or none: if one is pending, the others are disarmed.

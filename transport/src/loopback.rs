@@ -551,7 +551,8 @@ const ABILITIES: u32 = Ability::Streams as u32
     | Ability::Put as u32
     | Ability::Get as u32
     | Ability::Atomics as u32
-    | Ability::Flush as u32;
+    | Ability::Flush as u32
+    | Ability::Polling as u32;
 
 /// The longest put or get: a call copies in some 20 us.
 const TRANSFER_BYTES_MAX: u64 = 256 << 10;

@@ -52,7 +52,7 @@ pub trait Network {
     /// Reads whether peers are alive: [`Btl::check_peers`].
     fn check_peers(&mut self);
     /// Whether everything has been received by the peers: [`Btl::is_flushed`].
-    fn is_flushed(&mut self) -> bool;
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool;
     /// Prepares a sleep: [`Btl::arm`].
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: [`Btl::disarm`].
@@ -164,8 +164,8 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
         Btl::check_peers(self);
     }
 
-    fn is_flushed(&mut self) -> bool {
-        Btl::is_flushed(self)
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        Btl::is_flushed(self, needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {

@@ -629,7 +629,8 @@ const ABILITIES: u32 = Ability::Streams as u32
     | Ability::Get as u32
     | Ability::Atomics as u32
     | Ability::Flush as u32
-    | Ability::SleepDescriptor as u32;
+    | Ability::SleepDescriptor as u32
+    | Ability::Polling as u32;
 /// Whether this mock is a network.
 const fn is_network(mutation: Mutation) -> bool {
     matches!(mutation, NETWORK | NETWORK_LOSES | NETWORK_HOLDS_CONTROL | NETWORK_IS_SILENT)

@@ -194,8 +194,8 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.call_helpers();
     }
 
-    fn is_flushed(&mut self) -> bool {
-        self.inner.is_flushed()
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        self.inner.is_flushed(needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {

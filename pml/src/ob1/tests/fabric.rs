@@ -305,7 +305,7 @@ impl Cluster {
 
     pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
         let limits = Limits {
-            abilities: Ability::Streams as u32,
+            abilities: Ability::Streams as u32 | Ability::Polling as u32,
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
