@@ -4,7 +4,7 @@
 use crate::card::CardEntry;
 use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{FrameClass, Kind};
-use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
+use crate::ofi::{CONTROL_BYTES_MAX, Callback, MESSAGE_BYTES_LEAST, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
 use crate::rail::{Event, Rail};
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
@@ -321,7 +321,8 @@ impl Ofi {
             emulated: emulated | gets,
             control_bytes_max: CONTROL_BYTES_MAX.min(message_bytes_max),
             message_bytes_max,
-            chunk_bytes: message_bytes_max,
+            eager_bytes: entry.eager_bytes.min(self.entry.eager_bytes).min(message_bytes_max),
+            chunk_bytes: entry.chunk_bytes.min(self.entry.chunk_bytes).min(message_bytes_max),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
         }
     }
@@ -348,9 +349,7 @@ fn read_card(card: &Card) -> Result<CardEntry, ConnectError> {
     let bytes = card.entry(TransportId::OFI).ok_or(ConnectError::Unreachable)?;
     let mut reader = Reader::new(bytes);
     let entry = CardEntry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-    let fits = reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST;
+    let fits =
+        reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST && entry.chunk_bytes > 0;
     if fits { Ok(entry) } else { Err(ConnectError::LayoutDiffers) }
 }
-
-/// Every receiver accepts messages of this length, which internal messages need.
-const MESSAGE_BYTES_LEAST: u32 = 256;

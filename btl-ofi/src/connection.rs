@@ -370,6 +370,7 @@ mod tests {
             emulated: 0,
             control_bytes_max: 1,
             message_bytes_max: 1,
+            eager_bytes: 1,
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };

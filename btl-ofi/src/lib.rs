@@ -15,6 +15,7 @@
 //! | `transfers`: `Transfers` | gets, puts, atomic operations, and the memory that is registered for them |
 //! | `exposures`: `DeviceKeys` | keys of exposed memory |
 //! | `classify` | what an error says about the peer |
+//! | `sizes` | how long messages are, by provider |
 //! | `choice` | which providers and interfaces are used, and why others are not |
 //!
 //! | event | file |
@@ -52,6 +53,7 @@ mod receive_buffers;
 mod recovery;
 mod send_buffers;
 mod sequence;
+mod sizes;
 mod transfers;
 
 pub use choice::{Candidate, Choice, NotChosen, candidates, choose};

@@ -15,8 +15,11 @@ pub struct ReceiveBuffers {
 /// How many buffers take turns.
 pub const COUNT: u32 = 4;
 
-/// A buffer holds this many of the longest frames.
+/// A buffer holds this many of the longest frames, unless these are very long.
 const FRAMES_PER_BUFFER: usize = 16;
+
+/// It holds so many in any case.
+const FRAMES_PER_BUFFER_MIN: usize = 4;
 
 /// Receive buffers belong to one rail, so they are registered once.
 const OWN_RAIL: usize = 0;
@@ -24,10 +27,14 @@ const OWN_RAIL: usize = 0;
 /// The shortest buffer, in bytes.
 const BYTES_MIN: usize = 64 << 10;
 
+/// The longest buffer, in bytes, where it holds enough frames.
+const BYTES_MAX: usize = 512 << 10;
+
 impl ReceiveBuffers {
     /// Allocates the buffers; none is posted yet.
     pub fn new(device: &Device, frame_bytes_max: usize) -> Result<Self, Code> {
-        let bytes = (frame_bytes_max * FRAMES_PER_BUFFER).max(BYTES_MIN);
+        let most = BYTES_MAX.max(frame_bytes_max * FRAMES_PER_BUFFER_MIN);
+        let bytes = (frame_bytes_max * FRAMES_PER_BUFFER).clamp(BYTES_MIN, most);
         let make = |_| {
             let no_memory = Code(mend_ffi_ofi::bindings::FI_ENOMEM as i32);
             let mut memory = Memory::new(bytes).ok_or(no_memory)?;

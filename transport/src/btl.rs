@@ -198,6 +198,9 @@ pub struct Limits {
     pub control_bytes_max: u32,
     /// The longest payload of a [`MessageClass::Data`] message, in bytes, as the receiver advertises it.
     pub message_bytes_max: u32,
+    /// The eager limit: the longest message of a program that is sent before a receive has matched it, in bytes. For longer ones this
+    /// transport is faster, or needs less memory, by rendezvous. At most `message_bytes_max`.
+    pub eager_bytes: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].

@@ -119,9 +119,12 @@ fn open_here(settings: &Settings, library: &Arc<Library>, one_host: bool) -> Res
         return Err(NoFabric::NoProvider(reasons));
     }
     let shows_all = settings.has_word("report", "transports");
+    // 0: what suits the provider.
+    let given = |name| Some(settings.number(name) as u32).filter(|&bytes| bytes > 0);
     let options = Options {
         instance: u64::from_le_bytes(mend_runtime::entropy::random_bytes()),
-        message_bytes_max: settings.number("btl_ofi.eager_bytes") as u32,
+        eager_bytes: given("btl_ofi.eager_bytes"),
+        chunk_bytes: given("btl_ofi.chunk_bytes"),
         reconnect: Duration::from_millis(settings.number("btl_ofi.reconnect_ms")),
         report: Box::new(move |report| show(report, shows_all)),
     };

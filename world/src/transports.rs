@@ -125,7 +125,7 @@ fn shared_memory(
         None => return Err(NoTransport::NoPages),
     };
     let node = NodeSlot { slot, slots, bells };
-    Ok(Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, settings)?))
+    Ok(Some(Shm::new(node, settings)?))
 }
 
 #[cfg(test)]

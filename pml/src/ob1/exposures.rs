@@ -26,7 +26,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return if is_exposed { Ok(Offer::RemoteKey(Some(held))) } else { Err(SendError::Busy) };
         }
         // Messages that are short, and RTSes only because of an XOFF, are not worth it.
-        let is_long = entry.data().packed_bytes() > usize::from(link.eager_bytes);
+        let is_long = entry.data().packed_bytes() > link.eager_bytes as usize;
         let memory = if link.get_bytes > 0 && is_long { entry.data().contiguous() } else { None };
         let Some(memory) = memory.filter(|_| self.exposures.reserve()) else {
             return Ok(Offer::Stream(None));

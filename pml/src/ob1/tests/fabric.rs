@@ -309,6 +309,7 @@ impl Cluster {
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
+            eager_bytes: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
         };
