@@ -75,7 +75,11 @@ impl Btl for Ofi {
     }
 
     fn sever(&mut self, endpoint: u32) {
-        self.begin_sever(endpoint);
+        self.begin_sever(endpoint, false);
+    }
+
+    fn sever_dead(&mut self, endpoint: u32) {
+        self.begin_sever(endpoint, true);
     }
 
     // Hot: per message.
@@ -139,6 +143,7 @@ impl Btl for Ofi {
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
+        self.run_keys_taken_back();
         self.continue_severing(events == budget);
         events
     }
@@ -149,9 +154,10 @@ impl Btl for Ofi {
 
     fn is_flushed(&mut self) -> bool {
         self.is_flushing = true;
-        self.connections
-            .iter()
-            .all(|connection| connection.state != State::Connected || connection.is_flushed())
+        let is_flushed = |(index, connection): (u32, &Connection)| {
+            connection.state != State::Connected || connection.is_flushed() && !self.transfers.has_jobs(index)
+        };
+        (0..).zip(&self.connections).all(is_flushed)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -165,12 +171,13 @@ impl Btl for Ofi {
         self.rails.iter_mut().for_each(Rail::post_receives);
         // Without a descriptor nothing tells of what has come since the last look.
         self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
-        self.arm_descriptors(wake)?;
+        self.arm_queues(wake)?;
         // What could not be posted is tried again, and a broken way is probed, by progress alone.
         let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
         wake.must_poll |= self.rails.iter().any(|rail| rail.lacks_receives() || rail.broken.is_some())
             || !self.listed.is_empty()
             || !self.transfers.to_post.is_empty()
+            || !self.transfers.keys_taken_back.is_empty()
             || self.connections.iter().any(is_busy);
         Ok(())
     }
@@ -178,6 +185,13 @@ impl Btl for Ofi {
     fn disarm(&mut self) {}
 
     fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        self.arm(wake)
+    }
+}
+
+impl Ofi {
+    /// Prepares a sleep on the completion queues.
+    fn arm_queues(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         for rail in &self.rails {
             if !rail.unhandled().is_empty() {
                 return Err(EventPending);
@@ -196,9 +210,7 @@ impl Btl for Ofi {
         }
         Ok(())
     }
-}
 
-impl Ofi {
     // Hot: per message.
     fn send_frame(
         &mut self,

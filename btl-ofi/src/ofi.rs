@@ -39,6 +39,8 @@ pub struct Ofi {
     pub(crate) next_timer: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
+    /// An endpoint of transfers could not be closed, which was reported.
+    pub(crate) keeps_transfers: bool,
     /// This process is about to leave: unacknowledged frames are asked for at once.
     pub(crate) is_flushing: bool,
     /// The connection that `check_peers` probes next.
@@ -174,7 +176,8 @@ impl Ofi {
         for info in infos.into_iter().take(RAILS_MAX) {
             let (provider, interface) = (info.provider(), info.domain());
             let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
-                buffers.set_device(rails.len(), rail.device())?;
+                let prepared = buffers.prepare(rail.device())?;
+                buffers.set_device(rails.len(), rail.device(), prepared);
                 let name = rail.name()?;
                 Ok((rail, name))
             });
@@ -203,6 +206,7 @@ impl Ofi {
             now: Instant::default(),
             next_timer: Instant::default(),
             next_repair: Instant::default(),
+            keeps_transfers: false,
             is_flushing: false,
             checked: 0,
             first_rail: 0,

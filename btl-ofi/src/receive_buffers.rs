@@ -8,6 +8,8 @@ use mend_ffi_ofi::{Code, Device, Endpoint};
 #[derive(Debug)]
 pub struct ReceiveBuffers {
     buffers: Vec<Memory>,
+    /// The device that writes to them.
+    device: Device,
     /// Buffers that the provider has given back. A buffer is posted again after its last frame was read.
     returned: Vec<u32>,
 }
@@ -30,6 +32,15 @@ const BYTES_MIN: usize = 64 << 10;
 /// The longest buffer, in bytes, where it holds enough frames.
 const BYTES_MAX: usize = 512 << 10;
 
+impl Drop for ReceiveBuffers {
+    fn drop(&mut self) {
+        if !self.device.is_silent() {
+            // An endpoint could not be closed, so the device may still write.
+            core::mem::forget(core::mem::take(&mut self.buffers));
+        }
+    }
+}
+
 impl ReceiveBuffers {
     /// Allocates the buffers; none is posted yet.
     pub fn new(device: &Device, frame_bytes_max: usize) -> Result<Self, Code> {
@@ -42,7 +53,7 @@ impl ReceiveBuffers {
             Ok(memory)
         };
         let buffers = (0..COUNT).map(make).collect::<Result<_, Code>>()?;
-        Ok(ReceiveBuffers { buffers, returned: (0..COUNT).collect() })
+        Ok(ReceiveBuffers { buffers, device: device.clone(), returned: (0..COUNT).collect() })
     }
 
     /// Posts the buffers that were given back. The token of a buffer is its number. An error leaves them for the next call.
