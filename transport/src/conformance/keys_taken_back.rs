@@ -33,6 +33,8 @@ fn start<F: Fixture>(cluster: &mut Cluster<F>, rounds: usize) -> UnderWay {
     let there = cluster.share(owner, user, &Buffer::from_bytes(&vec![BEFORE; bytes]), READ);
     let own = Buffer::zeroed(bytes);
     let local = cluster.register(user, owner, &own);
+    // Some devices connect for their first get.
+    cluster.transfer((user, owner), Operation::Get, span(local, 0, 1), there.remote, 0);
     let mut gets = Vec::new();
     for at in (0..bytes).step_by(most) {
         let (done, length) = (cluster.new_cookie(), most.min(bytes - at));
