@@ -64,7 +64,9 @@ impl Ofi {
     fn on_completed(&mut self, rail: usize, token: u32) {
         match self.rails[rail].operations.end(token) {
             Some(Operation::Frame { buffer, .. }) => self.release(buffer),
-            Some(Operation::Transfer { key }) => self.end_transfer(key, Ok(())),
+            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+                self.end_transfer(key, Ok(()));
+            }
             None => {}
         }
     }
@@ -87,7 +89,9 @@ impl Ofi {
                     self.on_error_of(connection, rail, "send", codes);
                 }
             }
-            Some(Operation::Transfer { key }) => self.on_transfer_failed(key, "read", codes),
+            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+                self.on_transfer_failed(key, "read", codes);
+            }
             None => {}
         }
     }

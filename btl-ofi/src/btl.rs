@@ -4,7 +4,7 @@
 use crate::card::CardEntry;
 use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{FrameClass, Kind};
-use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
+use crate::ofi::{CONTROL_BYTES_MAX, Callback, MESSAGE_BYTES_LEAST, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
 use crate::rail::{Event, Rail};
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
@@ -75,7 +75,11 @@ impl Btl for Ofi {
     }
 
     fn sever(&mut self, endpoint: u32) {
-        self.begin_sever(endpoint);
+        self.begin_sever(endpoint, false);
+    }
+
+    fn sever_dead(&mut self, endpoint: u32) {
+        self.begin_sever(endpoint, true);
     }
 
     // Hot: per message.
@@ -139,6 +143,7 @@ impl Btl for Ofi {
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
+        self.run_keys_taken_back();
         self.continue_severing(events == budget);
         events
     }
@@ -149,8 +154,9 @@ impl Btl for Ofi {
 
     fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         self.is_flushing = true;
-        self.connections.iter().all(|connection| {
-            connection.state != State::Connected || connection.is_flushed() || !needs(connection.peer)
+        (0..).zip(&self.connections).all(|(index, connection)| {
+            let is_flushed = connection.is_flushed() && !self.transfers.has_jobs(index);
+            connection.state != State::Connected || is_flushed || !needs(connection.peer)
         })
     }
 
@@ -165,12 +171,13 @@ impl Btl for Ofi {
         self.rails.iter_mut().for_each(Rail::post_receives);
         // Without a descriptor nothing tells of what has come since the last look.
         self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
-        self.arm_descriptors(wake)?;
+        self.arm_queues(wake)?;
         // What could not be posted is tried again, and a broken way is probed, by progress alone.
         let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
         wake.must_poll |= self.rails.iter().any(|rail| rail.lacks_receives() || rail.broken.is_some())
             || !self.listed.is_empty()
             || !self.transfers.to_post.is_empty()
+            || !self.transfers.keys_taken_back.is_empty()
             || self.connections.iter().any(is_busy);
         Ok(())
     }
@@ -178,6 +185,13 @@ impl Btl for Ofi {
     fn disarm(&mut self) {}
 
     fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        self.arm(wake)
+    }
+}
+
+impl Ofi {
+    /// Prepares a sleep on the completion queues.
+    fn arm_queues(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         for rail in &self.rails {
             if !rail.unhandled().is_empty() {
                 return Err(EventPending);
@@ -196,9 +210,7 @@ impl Btl for Ofi {
         }
         Ok(())
     }
-}
 
-impl Ofi {
     // Hot: per message.
     fn send_frame(
         &mut self,
@@ -321,7 +333,8 @@ impl Ofi {
             emulated: emulated | gets,
             control_bytes_max: CONTROL_BYTES_MAX.min(message_bytes_max),
             message_bytes_max,
-            chunk_bytes: message_bytes_max,
+            eager_bytes: entry.eager_bytes.min(self.entry.eager_bytes).min(message_bytes_max),
+            chunk_bytes: entry.chunk_bytes.min(self.entry.chunk_bytes).min(message_bytes_max),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
         }
     }
@@ -348,9 +361,7 @@ fn read_card(card: &Card) -> Result<CardEntry, ConnectError> {
     let bytes = card.entry(TransportId::OFI).ok_or(ConnectError::Unreachable)?;
     let mut reader = Reader::new(bytes);
     let entry = CardEntry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-    let fits = reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST;
+    let fits =
+        reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST && entry.chunk_bytes > 0;
     if fits { Ok(entry) } else { Err(ConnectError::LayoutDiffers) }
 }
-
-/// Every receiver accepts messages of this length, which internal messages need.
-const MESSAGE_BYTES_LEAST: u32 = 256;

@@ -5,6 +5,7 @@
 //! needs more than one call to read what lies in a socket. Reads that this process began end with an error of the provider, or the endpoint
 //! of transfers is closed: only then nothing of the peer can reach the memory of this process any more (I7).
 
+use crate::classify::Class;
 use crate::connection::State;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
@@ -20,9 +21,10 @@ const CALLS_MAX: u32 = 20_000;
 const QUIET_WITH_TRANSFERS: u32 = 256;
 
 impl Ofi {
-    /// Begins to sever.
-    pub(crate) fn begin_sever(&mut self, index: u32) {
+    /// Begins to sever. `is_dead`: the process of the peer has ended, or must end before its results count.
+    pub(crate) fn begin_sever(&mut self, index: u32, is_dead: bool) {
         let connection = &mut self.connections[index as usize];
+        connection.is_dead |= is_dead;
         if matches!(connection.state, State::Severing { .. } | State::Severed) {
             return;
         }
@@ -67,6 +69,13 @@ impl Ofi {
                     continue;
                 }
                 self.silence_transfers();
+                if self.transfers.posted(index) {
+                    // An endpoint could not be closed: the memory stays lent until completions come.
+                    continue;
+                }
+            }
+            if !self.silence_keys(index) {
+                continue;
             }
             self.severing.swap_remove(at);
             self.finish_sever(index);
@@ -77,7 +86,16 @@ impl Ofi {
     fn silence_transfers(&mut self) {
         for rail in 0..self.rails.len() {
             self.statistics.transfers_closed += 1;
-            for operation in self.rails[rail].close_transfers() {
+            let closed = match self.rails[rail].close_transfers() {
+                Ok(closed) => closed,
+                Err(code) => {
+                    if !core::mem::replace(&mut self.keeps_transfers, true) {
+                        self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
+                    }
+                    continue;
+                }
+            };
+            for operation in closed {
                 if let Operation::Transfer { key } = operation {
                     self.transfers.repost(key);
                 }
@@ -85,11 +103,43 @@ impl Ofi {
         }
     }
 
+    /// Sees to it that the peer reads no memory of this process any more. A peer that lives may be in the middle of a read, which only
+    /// closing the endpoint ends. `false`: the device could not be opened again, which is tried later.
+    fn silence_keys(&mut self, index: u32) -> bool {
+        let goes_on = self.reads_outlive_keys() && !self.connections[index as usize].is_dead;
+        let had_keys = self.keys.has(index) || self.transfers.keys_taken_back.has(index);
+        let closed = self.keys.sever(index);
+        if let Err(code) = closed {
+            self.report(Class::LocalFault, 0, "closing a registration", Some(index), (code, 0));
+        }
+        self.connections[index as usize].may_read |= had_keys && goes_on || closed.is_err();
+        if !self.connections[index as usize].may_read {
+            self.end_keys_taken_back(Some(index));
+            return true;
+        }
+        let is_silent = self.reopen_all();
+        if is_silent {
+            self.end_keys_taken_back(None);
+        }
+        is_silent
+    }
+
+    fn end_keys_taken_back(&mut self, connection: Option<u32>) {
+        let ended = self.transfers.keys_taken_back.end(connection).map(|done| (done, Ok(())));
+        self.transfers.ended.extend(ended);
+    }
+
+    /// Opens the devices again if a peer has not said that it reads no more.
+    pub(crate) fn run_keys_taken_back(&mut self) {
+        if self.transfers.keys_taken_back.is_due(self.now) && self.reopen_all() {
+            self.end_keys_taken_back(None);
+        }
+    }
+
     fn finish_sever(&mut self, index: u32) {
         self.held -= self.connections[index as usize].held.len();
         self.connections[index as usize].held.clear();
         self.transfers.sever(index);
-        self.keys.sever(index);
         let connection = &mut self.connections[index as usize];
         connection.state = State::Severed;
         self.by_tag.remove(&connection.tag_from);

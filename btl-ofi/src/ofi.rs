@@ -8,6 +8,7 @@ use crate::exposures::{DeviceKeys, RAILS_MAX};
 use crate::frame::HEADER_BYTES;
 use crate::rail::Rail;
 use crate::send_buffers::SendBuffers;
+use crate::sizes::Sizes;
 use crate::transfers::Transfers;
 use core::fmt;
 use mend_base::{Duration, Instant, PeerIndex};
@@ -38,6 +39,8 @@ pub struct Ofi {
     pub(crate) next_timer: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
+    /// An endpoint of transfers could not be closed, which was reported.
+    pub(crate) keeps_transfers: bool,
     /// This process is about to leave: unacknowledged frames are asked for at once.
     pub(crate) is_flushing: bool,
     /// The connection that `check_peers` probes next.
@@ -128,8 +131,10 @@ pub enum OpenError {
 pub struct Options {
     /// A random number, another one in each life of a process.
     pub instance: u64,
-    /// The longest payload of a message, in bytes.
-    pub message_bytes_max: u32,
+    /// The eager limit, in bytes; `None`: one that suits the providers.
+    pub eager_bytes: Option<u32>,
+    /// The longest chunk of a stream, in bytes; `None`: one that suits the providers.
+    pub chunk_bytes: Option<u32>,
     /// How long a way to a peer may be broken before the node daemon is asked whether the two can be connected at all.
     pub reconnect: Duration,
     /// Where reports go.
@@ -145,6 +150,8 @@ impl fmt::Debug for Ofi {
     }
 }
 
+/// Every receiver accepts messages of this length, which internal messages need.
+pub(crate) const MESSAGE_BYTES_LEAST: u32 = 256;
 /// Room for the bytes that upper layers add to an eager payload.
 pub(crate) const HEADROOM_BYTES: u32 = 64;
 /// The longest payload of a control message, in bytes: a key to remote memory is the longest.
@@ -155,7 +162,13 @@ pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 impl Ofi {
     /// Opens a device for each of `infos`: a rail each.
     pub fn open(infos: Vec<Info>, options: Options) -> Result<Ofi, OpenError> {
-        let message_bytes_max = options.message_bytes_max + HEADROOM_BYTES;
+        let providers: Vec<String> = infos.iter().take(RAILS_MAX).map(Info::provider).collect();
+        let suitable = Sizes::of_providers(providers.iter().map(String::as_str));
+        let sizes = Sizes {
+            eager_bytes: options.eager_bytes.unwrap_or(suitable.eager_bytes),
+            chunk_bytes: options.chunk_bytes.unwrap_or(suitable.chunk_bytes),
+        };
+        let message_bytes_max = sizes.frame_payload_bytes().max(MESSAGE_BYTES_LEAST) + HEADROOM_BYTES;
         let frame_bytes_max = HEADER_BYTES + Limits::HEADER_BYTES_MAX + message_bytes_max as usize;
         let mut buffers = SendBuffers::new(frame_bytes_max);
         let mut rails = Vec::new();
@@ -163,7 +176,8 @@ impl Ofi {
         for info in infos.into_iter().take(RAILS_MAX) {
             let (provider, interface) = (info.provider(), info.domain());
             let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
-                buffers.set_device(rails.len(), rail.device())?;
+                let prepared = buffers.prepare(rail.device())?;
+                buffers.set_device(rails.len(), rail.device(), prepared);
                 let name = rail.name()?;
                 Ok((rail, name))
             });
@@ -172,7 +186,9 @@ impl Ofi {
             rails.push(rail);
             names.push((provider, name));
         }
-        let entry = CardEntry { instance: options.instance, message_bytes_max, rails: names };
+        let Sizes { eager_bytes, chunk_bytes } = sizes;
+        let instance = options.instance;
+        let entry = CardEntry { instance, message_bytes_max, eager_bytes, chunk_bytes, rails: names };
         if entry.bytes() > Card::ENTRY_BYTES_MAX {
             return Err(OpenError::TooManyRails(rails.len()));
         }
@@ -190,6 +206,7 @@ impl Ofi {
             now: Instant::default(),
             next_timer: Instant::default(),
             next_repair: Instant::default(),
+            keeps_transfers: false,
             is_flushing: false,
             checked: 0,
             first_rail: 0,

@@ -163,12 +163,17 @@ impl Rail {
     }
 
     /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
-    /// outstanding, which have no completion any more.
+    /// outstanding, which have no completion any more. After an error their memory stays lent until each has a completion.
     ///
     /// Some providers end them with errors meanwhile, and others may have ended just before. These completions are dropped before the
     /// tokens are free: a token that is used again must not end with the completion of its earlier operation.
-    pub fn close_transfers(&mut self) -> Vec<Operation> {
-        self.transfers = None;
+    pub fn close_transfers(&mut self) -> Result<Vec<Operation>, Code> {
+        if let Some(endpoint) = self.transfers.take()
+            && let Err(code) = endpoint.close()
+        {
+            self.operations.keep_transfers();
+            return Err(code);
+        }
         for _ in 0..TOKENS {
             let count = self.events.len();
             self.fill();
@@ -179,7 +184,27 @@ impl Rail {
                 break;
             }
         }
-        self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
+        Ok(self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. })))
+    }
+
+    /// Closes all endpoints. Returns the operations that were outstanding, by whether their memory is silent: frames and transfers have an
+    /// endpoint each, of which one may not close.
+    pub fn close(self) -> Closed {
+        let Rail { endpoint, transfers, mut operations, receive, .. } = self;
+        let frames_closed = endpoint.close();
+        let transfers_closed = transfers.map_or(Ok(()), Endpoint::close);
+        // After the endpoint.
+        drop(receive);
+        if transfers_closed.is_err() {
+            operations.keep_transfers();
+        }
+        let is_silent = |operation: &Operation| match operation {
+            Operation::Frame { .. } => frames_closed.is_ok(),
+            Operation::Transfer { .. } => true,
+            Operation::Unclosed { .. } => false,
+        };
+        let error = frames_closed.err().or(transfers_closed.err());
+        Closed { silent: operations.end_all(is_silent), error }
     }
 
     // Hot: per message.
@@ -270,6 +295,15 @@ impl Rail {
     pub fn on_returned(&mut self, token: u32) {
         self.receive.on_returned(token);
     }
+}
+
+/// What is left of a rail whose endpoints were closed.
+#[derive(Debug)]
+pub struct Closed {
+    /// The operations that access no memory any more.
+    pub(crate) silent: Vec<Operation>,
+    /// An endpoint could not be closed: the memory of the other operations stays lent.
+    pub(crate) error: Option<Code>,
 }
 
 /// What the completion queue reports.

@@ -4,7 +4,7 @@
 use crate::classify::{Class, classify};
 use crate::connection::{Connection, SILENCE, State};
 use crate::ofi::{Callback, Ofi};
-use crate::operations::Operation;
+use crate::operations::{Operation, TOKENS};
 use crate::rail::Rail;
 use mend_base::Duration;
 use mend_ffi_ofi::{Code, ErrorCompletion};
@@ -174,38 +174,79 @@ impl Ofi {
     /// Opens broken devices again. Peers learn the new address from the probes that follow.
     pub(crate) fn repair_rails(&mut self) {
         for rail in 0..self.rails.len() {
-            if self.rails[rail].broken.is_some() && self.now >= self.next_repair {
+            if self.now < self.next_repair {
+                return;
+            }
+            if self.rails[rail].broken.is_some() {
                 self.repair(rail);
+            } else if self.rails[rail].operations.is_full() {
+                self.reclaim_tokens(rail);
             }
         }
     }
 
-    fn repair(&mut self, rail: usize) {
-        // Tried again after a while if it fails.
+    /// Providers drop sends without a completion when the address of their peer is removed, so that their tokens never come back. If most are
+    /// of that kind, the device is opened again, which ends all.
+    fn reclaim_tokens(&mut self, rail: usize) {
         self.next_repair = self.now + REPAIR_PERIOD;
+        let connections = &self.connections;
+        let is_late = |operation: &Operation| match *operation {
+            Operation::Frame { connection, epoch, .. } => {
+                let connection = &connections[connection as usize];
+                connection.state == State::Severed || connection.epoch != epoch
+            }
+            Operation::Transfer { .. } | Operation::Unclosed { .. } => false,
+        };
+        if self.rails[rail].operations.count(is_late) >= TOKENS as usize / 2 {
+            let _ = self.reopen(rail);
+        }
+    }
+
+    fn repair(&mut self, rail: usize) {
         if let Some(code) = self.rails[rail].broken {
             self.report(Class::Device, rail, "the completion queue", None, (code, 0));
         }
-        let frame_bytes_max = self.rails[rail].frame_bytes_max();
-        let Some(info) = self.rails[rail].device().info().try_clone() else { return };
-        let opened = Rail::open(info, frame_bytes_max).and_then(|new| Ok((new.name()?, new)));
-        let Ok((name, new)) = opened else { return };
-        if self.buffers.set_device(rail, new.device()).is_err() {
-            return;
+        let _ = self.reopen(rail);
+    }
+
+    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later.
+    pub(crate) fn reopen_all(&mut self) -> bool {
+        if self.now < self.next_repair {
+            return false;
         }
-        let mut old = core::mem::replace(&mut self.rails[rail], new);
+        // Each is opened, also after an error.
+        let results: Vec<bool> = (0..self.rails.len()).map(|rail| self.reopen(rail).is_ok()).collect();
+        results.into_iter().all(|reopened| reopened)
+    }
+
+    /// Opens the device of a rail again, and closes the old one. `Err`: peers may still access memory through the old one, which could not
+    /// be replaced, or not be closed.
+    fn reopen(&mut self, rail: usize) -> Result<(), Code> {
+        // Tried again after a while if it fails.
+        self.next_repair = self.now + REPAIR_PERIOD;
+        let frame_bytes_max = self.rails[rail].frame_bytes_max();
+        let info = self.rails[rail].device().info().try_clone().ok_or(Code::AGAIN)?;
+        let new = Rail::open(info, frame_bytes_max)?;
+        let name = new.name()?;
+        let prepared = self.buffers.prepare(new.device())?;
+        // The old device and the sends that it has use the old registrations until its endpoints are closed.
+        let before = self.buffers.set_device(rail, new.device(), prepared);
+        let closed = core::mem::replace(&mut self.rails[rail], new).close();
+        drop(before);
         self.entry.rails[rail].1 = name;
         self.statistics.reopened += 1;
-        let forgotten = old.operations.end_all(|_| true);
-        // Closes the endpoints: from now on the device accesses no buffer of these operations.
-        drop(old);
-        for operation in forgotten {
+        for operation in closed.silent {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
-                Operation::Transfer { key } => self.transfers.repost(key),
+                Operation::Transfer { key } | Operation::Unclosed { key } => self.transfers.repost(key),
             }
         }
         self.reinsert_paths(rail);
+        let Some(code) = closed.error else { return Ok(()) };
+        // Buffers of frames and memory of transfers that the device may still access are never given back.
+        self.buffers.keep_lent();
+        self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
+        Err(code)
     }
 
     fn reinsert_paths(&mut self, rail: usize) {

@@ -55,7 +55,8 @@ fn open<P: Provider>(library: &Arc<Library>) -> Ofi {
     let infos = choose(candidates(library, &choice::<P>()).expect("a list of providers"));
     let options = Options {
         instance: INSTANCES.fetch_add(1, Ordering::Relaxed) << 32 | u64::from(std::process::id()),
-        message_bytes_max: 4096,
+        eager_bytes: Some(4096),
+        chunk_bytes: Some(4096),
         reconnect: Duration::from_millis(10_000),
         report: Box::new(|report| assert!(report.class != Class::LocalFault, "{report}")),
     };

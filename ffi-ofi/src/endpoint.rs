@@ -26,8 +26,9 @@ pub struct Target {
     pub key: u64,
 }
 
-/// An endpoint. Its operations end in the completion queue of its device, each with its token. Dropping it ends all of them without a
-/// completion; after that, the device does not access their memory.
+/// An endpoint. Its operations end in the completion queue of its device, each with its token. Closing it ends all of them without a
+/// completion; after that, the device does not access their memory. Dropping it closes it; whether that succeeded,
+/// [`Device::is_silent`] tells.
 #[derive(Debug)]
 pub struct Endpoint {
     endpoint: *mut fi::fid_ep,
@@ -39,7 +40,9 @@ unsafe impl Send for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        close(self.endpoint.cast());
+        if close(self.endpoint.cast()).is_err() {
+            self.device.keep_endpoint();
+        }
     }
 }
 
@@ -75,6 +78,17 @@ impl Endpoint {
             enable()?;
         }
         Ok(endpoint)
+    }
+
+    /// Closes the endpoint. After an error the device may go on accessing the memory of its operations, for ever; those that it still ends have
+    /// completions.
+    pub fn close(mut self) -> Result<(), Code> {
+        let endpoint = core::mem::replace(&mut self.endpoint, ptr::null_mut());
+        let closed = close(endpoint.cast());
+        if closed.is_err() {
+            self.device.keep_endpoint();
+        }
+        closed
     }
 
     fn bind(&self, object: *mut fi::fid, flags: u64) -> Result<(), Code> {

@@ -204,6 +204,7 @@ impl Btl for ScriptedTransport {
                 emulated: 0,
                 control_bytes_max: 24,
                 message_bytes_max: 256,
+                eager_bytes: 256,
                 chunk_bytes: 256,
                 transfer_bytes_max: 0,
             }

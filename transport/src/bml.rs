@@ -226,6 +226,14 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
+    fn sever_dead(&mut self, endpoint: Self::Endpoint) {
+        match endpoint {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().sever_dead(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().sever_dead(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).sever_dead(endpoint),
+        }
+    }
+
     // Hot: per message.
     #[inline(always)]
     fn send(
@@ -414,6 +422,15 @@ impl<L: Rdma, S: Rdma> Rdma for Bml<L, S> {
             LOOPBACK => self.loopback().unexpose(Exposure(exposure), done),
             SHM => self.shm().unexpose(Exposure(exposure), done),
             network => self.network(network).unexpose(Exposure(exposure), done),
+        }
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        let (owner, exposure) = untag(exposure.0);
+        match owner {
+            LOOPBACK => self.loopback().unexpose_unused(Exposure(exposure), done),
+            SHM => self.shm().unexpose_unused(Exposure(exposure), done),
+            network => self.network(network).unexpose_unused(Exposure(exposure), done),
         }
     }
 

@@ -66,6 +66,11 @@ pub trait Btl {
     /// each outstanding operation with `Severed`, and then call `on_severed`. They need no help of the peer, which may be dead.
     /// An incomplete message is dropped.
     fn sever(&mut self, endpoint: Self::Endpoint);
+    /// As [`sever`](Btl::sever), for a peer whose process has ended, or must end before its results count: accesses to the memory of this process
+    /// that it had begun need not be waited for if they only read.
+    fn sever_dead(&mut self, endpoint: Self::Endpoint) {
+        self.sever(endpoint);
+    }
 
     /// Sends `header` and then the `len` bytes that `fill` writes, as one message. The caller may reuse its memory when this
     /// returns. `Ok` means that the message is sent, not that it was received. The peer receives the message if both ends live.
@@ -201,6 +206,9 @@ pub struct Limits {
     pub control_bytes_max: u32,
     /// The longest payload of a [`MessageClass::Data`] message, in bytes, as the receiver advertises it.
     pub message_bytes_max: u32,
+    /// The eager limit: the longest message of a program that is sent before a receive has matched it, in bytes. For longer ones this
+    /// transport is faster, or needs less memory, by rendezvous. At most `message_bytes_max`.
+    pub eager_bytes: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].

@@ -19,6 +19,7 @@ pub mod evidence;
 pub mod fairness;
 pub mod flow_control;
 mod injected;
+pub mod keys_taken_back;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod mock;
@@ -190,6 +191,8 @@ macro_rules! conformance {
             sleep: sendable_after_arm_wakes_and_is_reported;
             sleep: a_descriptor_becomes_readable_when_a_message_comes;
             sleep: a_process_that_is_armed_goes_on_and_can_be_armed_again;
+            keys_taken_back: a_get_brings_nothing_that_was_written_after_its_key_was_taken_back;
+            keys_taken_back: a_get_brings_nothing_that_was_written_after_its_peer_was_severed;
             registration: a_region_is_got_and_put_whole_and_in_part;
             registration: many_regions_are_used_at_once;
             registration: a_range_past_the_end_is_refused;

@@ -27,6 +27,8 @@ pub trait Network {
     fn resume(&mut self, endpoint: u32);
     /// Delivers what is complete and closes the endpoint for good: [`Btl::sever`].
     fn sever(&mut self, endpoint: u32);
+    /// Closes an endpoint to a process that has ended: [`Btl::sever_dead`].
+    fn sever_dead(&mut self, endpoint: u32);
     /// Sends a message: [`Btl::send`]. `fill` is called at most once.
     fn send(
         &mut self,
@@ -71,6 +73,8 @@ pub trait Network {
     ) -> Result<(Exposure, RemoteKey), RegisterError>;
     /// Takes a key back: [`Rdma::unexpose`].
     fn unexpose(&mut self, exposure: Exposure, done: Cookie);
+    /// Takes a key back that the peer does not use any more: [`Rdma::unexpose_unused`].
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie);
     /// Checks a key: [`Rdma::import`].
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError>;
     /// Copies to the peer: [`Rdma::put`].
@@ -128,6 +132,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
 
     fn sever(&mut self, endpoint: u32) {
         Btl::sever(self, endpoint);
+    }
+
+    fn sever_dead(&mut self, endpoint: u32) {
+        Btl::sever_dead(self, endpoint);
     }
 
     fn send(
@@ -195,6 +203,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         Rdma::unexpose(self, exposure, done);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        Rdma::unexpose_unused(self, exposure, done);
     }
 
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError> {

@@ -3,6 +3,8 @@
 //!
 //! Opening libfabric runs code of every provider of the host, some of which end the process. So a child tries it first.
 
+mod shown_faults;
+
 use crate::fatal::KeptSignals;
 use core::ffi::c_int;
 use mend_base::Duration;
@@ -11,6 +13,8 @@ use mend_btl_ofi::{Candidate, Choice, Class, NotChosen, Ofi, Options, Report, ca
 use mend_ffi_ofi::Ofi as Library;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use shown_faults::ShownFaults;
+use std::io::Write;
 use std::sync::Arc;
 
 /// Why there is no BTL over libfabric.
@@ -45,6 +49,8 @@ pub struct Fabric {
     pub ofi: Ofi,
     /// The rails, each as `PROVIDER over INTERFACE`.
     pub rails: String,
+    /// The providers of the rails.
+    pub providers: Vec<String>,
     /// Why other candidates were not chosen, but that one of the chosen is fitter.
     pub refusals: Vec<String>,
 }
@@ -119,16 +125,21 @@ fn open_here(settings: &Settings, library: &Arc<Library>, one_host: bool) -> Res
         return Err(NoFabric::NoProvider(reasons));
     }
     let shows_all = settings.has_word("report", "transports");
+    let mut shown = ShownFaults::default();
+    // 0: what suits the provider.
+    let given = |name| Some(settings.number(name) as u32).filter(|&bytes| bytes > 0);
     let options = Options {
         instance: u64::from_le_bytes(mend_runtime::entropy::random_bytes()),
-        message_bytes_max: settings.number("btl_ofi.eager_bytes") as u32,
+        eager_bytes: given("btl_ofi.eager_bytes"),
+        chunk_bytes: given("btl_ofi.chunk_bytes"),
         reconnect: Duration::from_millis(settings.number("btl_ofi.reconnect_ms")),
-        report: Box::new(move |report| show(report, shows_all)),
+        report: Box::new(move |report| show(report, shows_all, &mut shown)),
     };
     let ofi = Ofi::open(infos, options)?;
     let rails: Vec<String> =
         ofi.rails().map(|(provider, interface)| format!("{provider} over {interface}")).collect();
-    Ok(Fabric { ofi, rails: rails.join(" and "), refusals })
+    let providers = ofi.rails().map(|(provider, _)| provider).collect();
+    Ok(Fabric { ofi, rails: rails.join(" and "), providers, refusals })
 }
 
 /// What the user has said about providers.
@@ -170,10 +181,17 @@ fn refusals(all: &[Candidate]) -> Vec<String> {
 }
 
 /// Shows a fault of this process always, and what fault tolerance absorbs if the user asks for it.
-fn show(report: &Report, shows_all: bool) {
-    if shows_all || matches!(report.class, Class::LocalFault | Class::Device) {
-        eprintln!("mend: E-OFI-001: {report}");
+fn show(report: &Report, shows_all: bool, shown: &mut ShownFaults) {
+    if !shows_all && !matches!(report.class, Class::LocalFault | Class::Device) {
+        return;
     }
+    let text = match shown.count(report) {
+        None => return,
+        Some(1) => format!("mend: E-OFI-001: {report}"),
+        Some(number) => format!("mend: E-OFI-001: {report} ({number} times so far)"),
+    };
+    // A closed stderr must not end the process.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Lets a child open the library and look for providers.

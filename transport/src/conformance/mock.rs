@@ -163,6 +163,7 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
             emulated: 0,
             control_bytes_max: 100,
             message_bytes_max: 3000,
+            eager_bytes: 2900,
             chunk_bytes: 2048,
             transfer_bytes_max: 64 << 10,
         };
