@@ -56,9 +56,9 @@ impl DeviceKeys {
         Ok(keys)
     }
 
-    /// The exposure has ended: no device gives access to it any more.
-    pub fn remove(&mut self, exposure: Exposure) {
-        self.exposures.remove(&exposure.0);
+    /// The exposure has ended: no device gives access to it any more. Returns the connection to whose peer one did.
+    pub fn remove(&mut self, exposure: Exposure) -> Option<u32> {
+        self.exposures.remove(&exposure.0).map(|(connection, _)| connection)
     }
 
     /// The peer of this connection has no access any more.

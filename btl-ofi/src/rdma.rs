@@ -3,7 +3,7 @@
 
 use crate::connection::State;
 use crate::exposures::{RAILS_MAX, read_key, write_key};
-use crate::ofi::{Ofi, TRANSFER_BYTES_MAX};
+use crate::ofi::{Ofi, Reader, TRANSFER_BYTES_MAX};
 use crate::transfers::{Wanted, What};
 use mend_transport::{
     Atomic, Cookie, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Span,
@@ -43,7 +43,9 @@ impl Rdma for Ofi {
     }
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
-        self.keys.remove(exposure);
+        if let Some(reader) = self.keys.remove(exposure) {
+            self.note_read(reader, Reader::Peer);
+        }
         for index in self.transfers.end_access(exposure) {
             self.list(index);
         }
