@@ -217,8 +217,18 @@ const LIMITS: &[&str] = &[
     "--",
     "--test-threads=1",
 ];
-const FABRIC: &[&str] =
-    &["test", "--package", "mend-tests", "--no-fail-fast", "--test", "fabric", "--", "--test-threads=1"];
+const FABRIC: &[&str] = &[
+    "test",
+    "--package",
+    "mend-tests",
+    "--no-fail-fast",
+    "--test",
+    "fabric",
+    "--test",
+    "fabric_faults",
+    "--",
+    "--test-threads=1",
+];
 /// A crate's first page may link to private modules; in the users' documentation such a link is plain text, and no error.
 const DOC_FLAGS: &str = "-D warnings -A rustdoc::private-intra-doc-links";
 /// libtest itself names tests that have not ended after a minute.
