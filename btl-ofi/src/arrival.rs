@@ -223,6 +223,7 @@ impl Ofi {
             _ => return,
         }
         connection.refused = true;
+        self.close_connections_on_exec(index);
         self.list(index);
         self.offer_room(index);
     }
@@ -239,10 +240,15 @@ impl Ofi {
             if connection.trouble.is_some() && connection.paths[rail].is_some() {
                 connection.rail = rail;
             }
+            let was_broken = connection.trouble.is_some();
             let mut rewound = connection.on_answer(header.probe, header.acknowledged, now);
+            let is_mended = was_broken && connection.trouble.is_none();
             if header.flags & FLAG_GAP != 0 && !rewound && connection.trouble.is_none() {
                 connection.begin_epoch();
                 rewound = true;
+            }
+            if is_mended {
+                self.close_connections_on_exec(index);
             }
             if rewound {
                 self.statistics.rewinds += 1;

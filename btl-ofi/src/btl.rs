@@ -6,7 +6,7 @@ use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{FrameClass, Kind};
 use crate::ofi::{CONTROL_BYTES_MAX, Callback, MESSAGE_BYTES_LEAST, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
-use crate::rail::{Event, Rail};
+use crate::rail::Rail;
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
 use mend_ffi_ofi::Code;
 use mend_transport::{
@@ -118,14 +118,7 @@ impl Btl for Ofi {
             return false;
         }
         let tag = connection.tag_from;
-        let is_of = |rail: &Rail| {
-            let frames = rail.unhandled().iter().filter_map(|event| match event {
-                Event::Completed(completion) => rail.frame(completion),
-                Event::Failed(_) => None,
-            });
-            frames.into_iter().any(|frame| crate::frame::FrameHeader::tag_of(frame) == Some(tag))
-        };
-        !connection.held.is_empty() || self.rails.iter().any(is_of)
+        !connection.held.is_empty() || self.rails.iter().any(|rail| rail.has_unhandled_of(tag))
     }
 
     // Hot: per call of progress.

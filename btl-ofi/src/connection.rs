@@ -56,6 +56,8 @@ pub struct Connection {
     pub(crate) may_read: bool,
     /// Whether this connection is in the list of those with something to post.
     pub(crate) is_listed: bool,
+    /// Sockets of reads were looked for since the peer has read (0), and since this process has (1): `Ofi::note_read`.
+    pub(crate) reads_known: [bool; 2],
 }
 
 /// Where the peer is on one rail.
@@ -195,6 +197,7 @@ impl Connection {
             is_dead: false,
             may_read: false,
             is_listed: false,
+            reads_known: [false; 2],
         }
     }
 

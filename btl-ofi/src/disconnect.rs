@@ -1,18 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Closing a connection for good.
 //!
-//! Frames that have come to this host are still delivered: none must come in several calls of progress in a row, since a provider
-//! needs more than one call to read what lies in a socket. Reads that this process began end with an error of the provider, or the endpoint
+//! Frames that have come to this host are still delivered: none must come in several looks at the completion queue in a row, since a provider
+//! needs more than one look to read what lies in a socket. Reads that this process began end with an error of the provider, or the endpoint
 //! of transfers is closed: only then nothing of the peer can reach the memory of this process any more (I7).
 
 use crate::classify::Class;
 use crate::connection::State;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
+use crate::rail::Rail;
 use crate::sequence::Outgoing;
 
-/// In how many calls of progress in a row no frame of the peer must come.
+/// In how many looks in a row no frame of the peer must come.
 const QUIET: u32 = 64;
+
+/// Looks in one call of progress. Between two calls the caller may yield its processor to all other ranks, each of which is severing, too: a look for
+/// each call would take milliseconds.
+const LOOKS_AT_ONCE: u32 = 16;
 
 /// The most calls of progress until a connection is severed.
 const CALLS_MAX: u32 = 20_000;
@@ -52,16 +57,20 @@ impl Ofi {
         if self.severing.is_empty() {
             return;
         }
+        let looks = if unread { 0 } else { self.look_again() };
         for at in (0..self.severing.len()).rev() {
             let index = self.severing[at];
             let connection = &mut self.connections[index as usize];
             let State::Severing { quiet, calls } = &mut connection.state else { continue };
             *calls += 1;
-            *quiet += u32::from(!unread);
+            *quiet += looks;
             // A peer that lives may go on sending, and others may use up every budget: the connection ends all the same.
             let is_over = *calls >= CALLS_MAX;
             let quiet = if is_over { QUIET_WITH_TRANSFERS } else { *quiet };
-            if quiet < QUIET || !(is_over || connection.held.is_empty()) {
+            let tag = connection.tag_from;
+            let is_delivered =
+                connection.held.is_empty() && !self.rails.iter().any(|rail| rail.has_unhandled_of(tag));
+            if quiet < QUIET || !(is_over || is_delivered) {
                 continue;
             }
             if self.transfers.posted(index) {
@@ -80,6 +89,17 @@ impl Ofi {
             self.severing.swap_remove(at);
             self.finish_sever(index);
         }
+    }
+
+    /// Looks several times, besides the look of this call. Returns in how many looks in a row nothing came.
+    fn look_again(&mut self) -> u32 {
+        for looks in 1..LOOKS_AT_ONCE {
+            self.rails.iter_mut().for_each(Rail::look);
+            if self.rails.iter().any(|rail| !rail.unhandled().is_empty()) {
+                return looks;
+            }
+        }
+        LOOKS_AT_ONCE
     }
 
     /// Closes the endpoints of transfers. Those of other peers are posted again.

@@ -41,6 +41,8 @@ pub struct Ofi {
     pub(crate) next_repair: Instant,
     /// An endpoint of transfers could not be closed, which was reported.
     pub(crate) keeps_transfers: bool,
+    /// When sockets that peers have opened to read are looked for next.
+    pub(crate) next_socket_look: Instant,
     /// This process is about to leave: unacknowledged frames are asked for at once.
     pub(crate) is_flushing: bool,
     /// The connection that `check_peers` probes next.
@@ -60,6 +62,16 @@ pub(crate) enum Callback {
     Error(u32, Cause),
     Severed(u32),
 }
+
+/// Who has read memory of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    Peer,
+    Own,
+}
+
+/// How often sockets are looked for that were opened for reads.
+const SOCKET_LOOK_PERIOD: Duration = Duration::from_millis(1_000);
 
 /// An error of the provider, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,6 +219,7 @@ impl Ofi {
             next_timer: Instant::default(),
             next_repair: Instant::default(),
             keeps_transfers: false,
+            next_socket_look: Instant::default(),
             is_flushing: false,
             checked: 0,
             first_rail: 0,
@@ -249,6 +262,25 @@ impl Ofi {
             provider_code: codes.1,
         };
         (self.report)(&report);
+    }
+
+    /// A provider has opened a connection with this peer: programs that this process starts must not inherit it.
+    #[cold]
+    pub(crate) fn close_connections_on_exec(&self, index: u32) {
+        let own = self.entry.rails.iter().map(|(_, name)| &name[..]);
+        let paths = self.connections[index as usize].paths.iter().flatten();
+        mend_ffi_ofi::close_connections_on_exec(own, paths.map(|path| &path.name[..]));
+    }
+
+    // Hot: per large message.
+    /// Reads have connections of their own, which no frame tells of. They are looked for after the first read, and from time to time, since endpoints
+    /// of transfers are opened again.
+    pub(crate) fn note_read(&mut self, index: u32, reader: Reader) {
+        let known = &mut self.connections[index as usize].reads_known[reader as usize];
+        if !core::mem::replace(known, true) || self.now >= self.next_socket_look {
+            self.next_socket_look = self.now + SOCKET_LOOK_PERIOD;
+            self.close_connections_on_exec(index);
+        }
     }
 
     /// The connection has something to post in the next call of progress.

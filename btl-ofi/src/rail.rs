@@ -5,6 +5,7 @@
 //! through the second, which nobody needs to know: it can be closed and opened again, which is the one way to make sure that no outstanding
 //! read writes a buffer any more (I7). Reads of other peers that were outstanding are begun again.
 
+use crate::frame::FrameHeader;
 use crate::operations::{Operation, Operations, TOKENS};
 use crate::receive_buffers::ReceiveBuffers;
 use crate::send_buffers::{BufferKey, SendBuffers};
@@ -265,6 +266,15 @@ impl Rail {
     /// What was read and not handled.
     pub fn unhandled(&self) -> &VecDeque<Event> {
         &self.events
+    }
+
+    /// Whether a frame with this tag was read and not handled.
+    pub fn has_unhandled_of(&self, tag: u64) -> bool {
+        let frames = self.events.iter().filter_map(|event| match event {
+            Event::Completed(completion) => self.frame(completion),
+            Event::Failed(_) => None,
+        });
+        frames.into_iter().any(|frame| FrameHeader::tag_of(frame) == Some(tag))
     }
 
     // Hot: per message.

@@ -5,7 +5,7 @@ use crate::classify::Class;
 use crate::connection::State;
 use crate::exposures::{RAILS_MAX, read_key, reads_outlive_keys, write_key};
 use crate::keys_taken_back::ANSWER_MAX;
-use crate::ofi::{Ofi, TRANSFER_BYTES_MAX};
+use crate::ofi::{Ofi, Reader, TRANSFER_BYTES_MAX};
 use crate::transfers::{Wanted, What};
 use mend_transport::{
     Atomic, Cookie, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Span,
@@ -144,6 +144,7 @@ impl Ofi {
             self.transfers.ended.push_back((done, Ok(())));
             return;
         };
+        self.note_read(index, Reader::Peer);
         let state = self.connections[index as usize].state;
         let may_read = is_used && self.reads_outlive_keys() && state != State::Severed;
         match closed {

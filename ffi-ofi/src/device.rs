@@ -3,6 +3,7 @@
 
 use crate::bindings as fi;
 use crate::completion::{Completion, ErrorCompletion, ReadError};
+use crate::descriptors::closing_on_exec;
 use crate::error::Code;
 use crate::info::Info;
 use core::cell::UnsafeCell;
@@ -92,10 +93,12 @@ impl Device {
             keeps_endpoint: AtomicBool::new(false),
         };
         // What is open when a step fails is closed when `opened` is dropped.
-        opened.open_fabric()?;
-        opened.open_domain()?;
-        opened.open_addresses()?;
-        opened.open_completions(options)?;
+        closing_on_exec(|| {
+            opened.open_fabric()?;
+            opened.open_domain()?;
+            opened.open_addresses()?;
+            opened.open_completions(options)
+        })?;
         Ok(Device(Arc::new(opened)))
     }
 

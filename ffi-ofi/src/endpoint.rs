@@ -2,6 +2,7 @@
 //! Endpoints: sending, receiving, reading and writing remote memory.
 
 use crate::bindings as fi;
+use crate::descriptors::closing_on_exec;
 use crate::device::{Device, Opened, close, control};
 use crate::error::Code;
 use core::ffi::{c_int, c_void};
@@ -52,6 +53,10 @@ type Descriptor = *mut c_void;
 impl Endpoint {
     /// Opens an endpoint. `buffer_rest`: a buffer for several messages is given back when less than this number of bytes is left of it.
     pub fn open(device: &Device, buffer_rest: usize) -> Result<Endpoint, Code> {
+        closing_on_exec(|| Endpoint::open_and_enable(device, buffer_rest))
+    }
+
+    fn open_and_enable(device: &Device, buffer_rest: usize) -> Result<Endpoint, Code> {
         let opened = &device.0;
         // SAFETY: an open domain.
         let domain = unsafe { &*opened.domain };

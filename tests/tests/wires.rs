@@ -5,9 +5,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use mend_ffi_ofi::Ofi;
 use mend_tests::watched_command::{Ended, WatchedCommand};
-use mend_tests::{prefix, program, skip};
+use mend_tests::{fabric, prefix, program, skip};
 
 #[test]
 fn a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error() {
@@ -54,14 +53,14 @@ fn run(test: &str, breaks: &str, seconds: u32) -> Option<Ended> {
         ping.display()
     );
     let mut command = Command::new("unshare");
-    command.args(["--net", "bash", "-c", &script]).env("MEND_BTL", "ofi,self");
+    command.args(["--net", "bash", "-c", &script]).envs([fabric::OVER_LIBFABRIC]);
     Some(WatchedCommand::new(command, limit).run())
 }
 
 /// What this machine lacks for these tests.
 fn missing() -> Option<String> {
-    if let Err(error) = Ofi::open(Ofi::DEFAULT_NAME) {
-        return Some(format!("{error} (Debian: apt-get install libfabric1)"));
+    if let Some(why) = fabric::missing() {
+        return Some(why);
     }
     let works = |program: &str, arguments: &[&str]| {
         Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())

@@ -12,9 +12,11 @@ use mend_base::parameter::{Origin, Settings};
 use mend_btl_ofi::{Candidate, Choice, Class, NotChosen, Ofi, Options, Report, candidates, choose};
 use mend_ffi_ofi::Ofi as Library;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use shown_faults::ShownFaults;
 use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Why there is no BTL over libfabric.
@@ -219,18 +221,15 @@ fn be_the_child(name: &str) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// How long a child may look for providers, in seconds.
-const CHILD_SECONDS: i64 = 10;
+/// How long a child may look for providers: so many seconds of a processor's time, or so long without getting any further. The time that it waits
+/// for a processor does not count: hundreds of ranks may begin at once.
+const CHILD_SECONDS: u64 = 10;
 
 fn await_child(name: &str, pid: libc::pid_t) -> Result<(), NoFabric> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
     let crashes = |how: String| Err(NoFabric::Crashes { library: name.to_owned(), how });
-    let ended = pidfd_open(pid, PidfdFlags::empty()).ok().and_then(|child| {
-        let mut polled = [PollFd::new(&child, PollFlags::IN)];
-        let most = Timespec { tv_sec: CHILD_SECONDS, tv_nsec: 0 };
-        poll(&mut polled, Some(&most)).ok()
-    });
-    if ended == Some(0) {
+    let hangs = pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|child| hangs(child.as_fd(), pid));
+    if hangs {
         // It may end just now: then there is nobody to kill.
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -239,12 +238,43 @@ fn await_child(name: &str, pid: libc::pid_t) -> Result<(), NoFabric> {
         // The program reaps all children (SIGCHLD is ignored): nothing is known of this one.
         return Ok(());
     };
-    match (ended, status.terminating_signal()) {
-        (Some(0), _) => crashes(format!("has not ended after {CHILD_SECONDS} s")),
+    match (hangs, status.terminating_signal()) {
+        (true, _) => crashes(format!("has not ended after {CHILD_SECONDS} s")),
         (_, Some(signal)) => crashes(format!("was ended by {}", signal_name(signal))),
         _ if status.exit_status() != Some(0) => crashes("ended early".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// Waits until the child has ended (`false`), or has used its time.
+fn hangs(child: BorrowedFd<'_>, pid: Pid) -> bool {
+    let half = Timespec { tv_sec: (CHILD_SECONDS / 2) as i64, tv_nsec: 0 };
+    let mut used_before = None;
+    loop {
+        match poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&half)) {
+            Ok(0) => {}
+            Err(Errno::INTR) => continue,
+            Ok(_) | Err(_) => return false,
+        }
+        let used = processor_time(pid);
+        if used == used_before || used.is_none_or(|used| used.as_secs() >= CHILD_SECONDS) {
+            return true;
+        }
+        used_before = used;
+    }
+}
+
+/// The processor's time that a process has used; `None`: it cannot be read.
+fn processor_time(pid: Pid) -> Option<std::time::Duration> {
+    let mut clock = 0;
+    // SAFETY: `clock` is writable.
+    if unsafe { libc::clock_getcpuclockid(pid.as_raw_nonzero().get(), &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable; a clock of a process that has ended is an error.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    (result == 0).then(|| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 fn signal_name(signal: c_int) -> String {
