@@ -237,6 +237,10 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.resume(endpoint);
     }
 
+    fn on_running(&mut self, endpoint: B::Endpoint) {
+        self.inner.on_running(endpoint);
+    }
+
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.in_flight.0.borrow_mut().severed = true;
         let tracked = self
