@@ -218,7 +218,7 @@ impl Ofi {
         let now = self.now;
         if header.kind == Kind::Probe {
             self.on_moved(index, rail, name);
-            self.connections[index as usize].answer = Some(header.probe);
+            self.connections[index as usize].answer = Some((header.probe, rail));
             self.list(index);
         } else {
             let connection = &mut self.connections[index as usize];

@@ -28,9 +28,10 @@ impl Btl for Ofi {
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = read_card(card)?;
-        // This process itself, or a second connection to one life of a process.
+        // This process itself, or a second connection to one life of a process, also after the first was severed.
         let tag_from = crate::frame::tag(entry.instance, self.entry.instance);
-        if entry.instance == self.entry.instance || self.by_tag.contains_key(&tag_from) {
+        let is_known = self.by_tag.contains_key(&tag_from) || self.severed_tags.contains(&tag_from);
+        if entry.instance == self.entry.instance || is_known {
             return Err(ConnectError::Unreachable);
         }
         let paths = self.insert_paths(&entry)?;
@@ -72,6 +73,11 @@ impl Btl for Ofi {
         self.next_timer = now;
         self.list(endpoint);
         self.offer_room(endpoint);
+    }
+
+    fn on_running(&mut self, endpoint: u32) {
+        self.connections[endpoint as usize].on_running(self.now);
+        self.next_timer = self.now;
     }
 
     fn sever(&mut self, endpoint: u32) {

@@ -29,6 +29,7 @@ impl Ofi {
         let has_garbage = connection.state == State::Garbage;
         connection.state = State::Severing { quiet: 0, calls: 0 };
         connection.trouble = None;
+        self.severed_tags.insert(connection.tag_from);
         if has_garbage {
             // Nothing more is read of this peer.
             self.by_tag.remove(&connection.tag_from);

@@ -13,7 +13,7 @@ use core::fmt;
 use mend_base::{Duration, Instant, PeerIndex};
 use mend_ffi_ofi::{Code, Info};
 use mend_transport::{Card, Cause, Limits};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The BTL over libfabric.
 pub struct Ofi {
@@ -23,6 +23,8 @@ pub struct Ofi {
     pub(crate) connections: Vec<Connection>,
     /// By the tag of frames from the peer.
     pub(crate) by_tag: HashMap<u64, u32>,
+    /// Tags of connections that were severed: a frame of one that is still under way must not be taken for one of a new connection.
+    pub(crate) severed_tags: HashSet<u64>,
     pub(crate) transfers: Transfers,
     pub(crate) keys: DeviceKeys,
     pub(crate) callbacks: VecDeque<Callback>,
@@ -130,7 +132,7 @@ pub struct Options {
     pub instance: u64,
     /// The longest payload of a message, in bytes.
     pub message_bytes_max: u32,
-    /// How long a way to a peer may be broken before the node daemon is asked whether the two can be connected at all.
+    /// How long the way to a peer that runs may be broken before the two count as unreachable for each other.
     pub reconnect: Duration,
     /// Where reports go.
     pub report: Box<dyn FnMut(&Report) + Send>,
@@ -181,6 +183,7 @@ impl Ofi {
             buffers,
             connections: Vec::new(),
             by_tag: HashMap::new(),
+            severed_tags: HashSet::new(),
             transfers: Transfers::default(),
             keys: DeviceKeys::default(),
             callbacks: VecDeque::new(),

@@ -139,7 +139,7 @@ impl Ofi {
         if !matches!(connection.state, State::Connecting | State::Connected | State::Quarantined { .. }) {
             return;
         }
-        let rail = connection.rail;
+        let rail = answer.map_or(connection.rail, |(_, rail)| rail);
         let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let acknowledged = connection.acknowledged();
         let header = FrameHeader {
@@ -151,13 +151,14 @@ impl Ofi {
             header_bytes: 0,
             flags: if told == Acknowledge::Gap { FLAG_GAP } else { 0 },
             payload_bytes: 0,
-            probe: answer.unwrap_or(0),
+            probe: answer.map_or(0, |(number, _)| number),
         };
         let mut frame = [0; HEADER_BYTES];
         header.write(&mut frame);
         match self.rails[rail].inject(&frame, address) {
             Ok(()) => {
                 connection.answer = None;
+                connection.acknowledge = Acknowledge::Nothing;
                 connection.on_told(acknowledged);
             }
             Err(code) => self.on_post_error(index, code),
@@ -170,11 +171,8 @@ impl Ofi {
         self.choose_rail(index);
         self.renew_path(index);
         let connection = &mut self.connections[index as usize];
-        connection.probe.number = connection.probe.number.wrapping_add(1).max(1);
-        connection.probe.posted_to = [0, 1].map(|class: usize| connection.outgoing[class].posted_to());
-        connection.on_probed(now);
-        let rail = connection.rail;
-        let (tag, number, epoch) = (connection.tag_to, connection.probe.number, connection.epoch);
+        let number = connection.on_probe(now);
+        let (rail, tag, epoch) = (connection.rail, connection.tag_to, connection.epoch);
         let acknowledged = connection.acknowledged();
         let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let name = &self.entry.rails[rail].1;
@@ -224,7 +222,11 @@ impl Ofi {
         let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
         let Some(trouble) = &mut connection.trouble else { return };
         trouble.probes += 1;
-        let is_turn = trouble.probes % 4 == turn % 4;
+        // More and more rarely: an answer that takes long must not be lost with the connection that it comes by.
+        let is_turn = match trouble.probes {
+            ..16 => trouble.probes % 4 == turn % 4,
+            _ => trouble.probes % 16 == turn,
+        };
         let rail = connection.rail;
         let Some(path) = &mut connection.paths[rail] else { return };
         if is_turn {
