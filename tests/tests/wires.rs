@@ -1,71 +1,83 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Ways between living ranks that break, over libfabric, in a network namespace that each test makes: the loopback interface is taken down and up
-//! again, and connections are reset.
+//! Ways between living ranks that break, over libfabric: cut for a while, reset, cut for good; and ranks that are only stopped.
 
-use std::process::Command;
-use std::time::Duration;
-
-use mend_ffi_ofi::Ofi;
-use mend_tests::watched_command::{Ended, WatchedCommand};
-use mend_tests::{prefix, program, skip};
+use mend_tests::skip;
+use mend_tests::watched_command::Ended;
+use mend_tests::wires::{DROP, LINK, Links, WireJob, missing};
 
 #[test]
 fn a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error() {
-    let cut = "ip link set lo down; sleep 3; ip link set lo up";
-    let Some(ended) = run("a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error", cut, 7)
-    else {
-        return;
-    };
-    assert_no_error(&ended);
+    let name = "a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error";
+    if can_run(name, &[]) {
+        assert_no_error(&WireJob::exchange("ip link set lo down; sleep 3; ip link set lo up; sleep 1").run());
+    }
 }
 
 #[test]
 fn connections_that_are_reset_again_and_again_lose_nothing_and_no_rank_gets_an_error() {
     let name = "connections_that_are_reset_again_and_again_lose_nothing_and_no_rank_gets_an_error";
-    let resets = "for i in 1 2 3 4 5 6 7 8 9 10; do ss -HK state established dst 127.0.0.1; sleep 0.2; done";
-    let Some(ended) = run(name, resets, 6) else { return };
-    assert_no_error(&ended);
+    if can_run(name, &[]) {
+        let resets = "for i in $(seq 10); do ss -HK state established dst 127.0.0.1; sleep 0.2; done";
+        assert_no_error(&WireJob::exchange(resets).run());
+    }
+}
+
+#[test]
+fn a_rank_that_is_stopped_for_longer_than_the_limit_is_waited_for_and_nothing_is_lost() {
+    let name = "a_rank_that_is_stopped_for_longer_than_the_limit_is_waited_for_and_nothing_is_lost";
+    if !can_run(name, &[]) {
+        return;
+    }
+    // Sleeps: for how long a rank is stopped is what the test is about.
+    let stops = "for rank in 1 0; do kill -STOP $(cat rank-$rank); sleep 4; kill -CONT $(cat rank-$rank); sleep 0.5; done";
+    let variables = WireJob::cut(2, "").variables;
+    assert_no_error(&WireJob { variables, ..WireJob::exchange(stops) }.run());
+}
+
+#[test]
+fn a_wire_that_drops_packets_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on() {
+    let name =
+        "a_wire_that_drops_packets_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on";
+    if can_run(name, &[DROP]) {
+        assert_one_part_goes_on(&WireJob::cut(2, DROP).run(), 2);
+    }
+}
+
+#[test]
+fn a_link_that_is_down_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on() {
+    let name = "a_link_that_is_down_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on";
+    if can_run(name, &[]) {
+        assert_one_part_goes_on(&WireJob::cut(2, "ip link set lo down").run(), 2);
+    }
+}
+
+#[test]
+fn of_two_halves_that_are_cut_from_each_other_one_part_goes_on_as_the_whole() {
+    let name = "of_two_halves_that_are_cut_from_each_other_one_part_goes_on_as_the_whole";
+    if can_run(name, &[LINK]) {
+        let links = Links { count: 1, rails: 1, limited: false };
+        let cut = WireJob::cut(4, "ip link set p0-2 nomaster");
+        assert_one_part_goes_on(&cut.run_between_networks(&links), 4);
+    }
+}
+
+fn can_run(test: &str, trials: &[&str]) -> bool {
+    let missing = missing(trials);
+    missing.iter().for_each(|why| skip(test, why));
+    missing.is_none()
 }
 
 fn assert_no_error(ended: &Ended) {
-    let all = (0..2).all(|rank| ended.stdout.contains(&format!("rank {rank}: class 0\n")));
+    let all = (0..2).all(|rank| ended.stdout.contains(&format!("rank {rank}: error none\n")));
     assert!(ended.exited_with(0) && all, "no error was expected: {}", ended.report());
 }
 
-/// Runs the program for `seconds` in a namespace of its own; `breaks` runs in a shell there, from the first second on. `None`: this machine cannot
-/// do it.
-fn run(test: &str, breaks: &str, seconds: u32) -> Option<Ended> {
-    if let Some(why) = missing() {
-        skip(test, &why);
-        return None;
-    }
-    let source = prefix::place().root.join("tests/wires/ping.c");
-    let ping = program::compile(&source).expect("a program of the tests compiles");
-    let limit = Duration::from_secs(60);
-    let mpiexec = program::mpiexec(2, limit);
-    let words: Vec<String> = std::iter::once(mpiexec.get_program())
-        .chain(mpiexec.get_args())
-        .map(|word| format!("'{}'", word.to_string_lossy()))
-        .collect();
-    // Sleeps: the wire is broken while the program runs, for a time that the test is about.
-    let script = format!(
-        "ip link set lo up; (sleep 1; {breaks}) > /dev/null 2>&1 & {} '{}' {seconds}; code=$?; wait; exit $code",
-        words.join(" "),
-        ping.display()
-    );
-    let mut command = Command::new("unshare");
-    command.args(["--net", "bash", "-c", &script]).env("MEND_BTL", "ofi,self");
-    Some(WatchedCommand::new(command, limit).run())
-}
-
-/// What this machine lacks for these tests.
-fn missing() -> Option<String> {
-    if let Err(error) = Ofi::open(Ofi::DEFAULT_NAME) {
-        return Some(format!("{error} (Debian: apt-get install libfabric1)"));
-    }
-    let works = |program: &str, arguments: &[&str]| {
-        Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-    };
-    let tools = works("unshare", &["--net", "ip", "link", "set", "lo", "up"]) && works("ss", &["-V"]);
-    (!tools).then(|| "no network namespaces, or no ip and ss (Debian: apt-get install iproute2)".to_owned())
+/// Each rank has got the documented class, and those that go on are all in one communicator.
+fn assert_one_part_goes_on(ended: &Ended, ranks: u32) {
+    let all = (0..ranks).all(|rank| ended.stdout.contains(&format!("rank {rank}: error other\n")));
+    assert!(ended.exited_with(0) && all, "class MPI_ERR_OTHER was expected everywhere: {}", ended.report());
+    let going_on: Vec<&str> = ended.stdout.lines().filter(|line| line.contains("goes on")).collect();
+    let whole = format!("goes on as one of {}: none", going_on.len());
+    let is_whole = !going_on.is_empty() && going_on.iter().all(|line| line.ends_with(&whole));
+    assert!(is_whole, "one communicator was expected: {}", ended.report());
 }
