@@ -142,6 +142,7 @@ impl Btl for Ofi {
             self.rails.iter_mut().for_each(Rail::look);
         }
         self.run_timers();
+        self.look_at_stalls();
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
@@ -304,9 +305,7 @@ impl Ofi {
         for (rail, (provider, _)) in self.rails.iter().zip(&self.entry.rails) {
             let theirs =
                 entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
-            let path = theirs.and_then(|(_, name)| {
-                Some(Path { address: Some(rail.insert(name).ok()?), name: name.clone() })
-            });
+            let path = theirs.and_then(|(_, name)| Some(Path::new(rail.insert(name).ok()?, name)));
             paths.push(path);
         }
         if paths.iter().all(Option::is_none) {

@@ -42,6 +42,8 @@ pub struct Connection {
     /// A send was `Busy`, and `on_sendable` was not called since.
     pub(crate) refused: bool,
     pub(crate) probe: Probe,
+    /// A probe is due although nothing waits for an acknowledgement.
+    pub(crate) is_asking: bool,
     pub(crate) trouble: Option<Trouble>,
     pub(crate) epoch: u32,
     /// The last probe before the epoch began: answers to it and to earlier ones do not know what was posted again.
@@ -67,6 +69,17 @@ pub struct Path {
     pub(crate) address: Option<Address>,
     /// As the peer advertised it.
     pub(crate) name: Vec<u8>,
+    /// When a read of the peer ended last on this rail.
+    pub(crate) read_ended: Instant,
+    /// Reads stood still here while the peer answered on another rail: no read is posted until it answers here.
+    pub(crate) is_broken: bool,
+}
+
+impl Path {
+    /// The way to a peer that has advertised `name`.
+    pub fn new(address: Address, name: &[u8]) -> Self {
+        Path { address: Some(address), name: name.to_vec(), read_ended: Instant::default(), is_broken: false }
+    }
 }
 
 /// The state of an endpoint (`Btl`).
@@ -114,10 +127,12 @@ pub struct Probe {
     pub(crate) number: u32,
     /// The last one that was answered.
     answered: u32,
+    /// When that was.
+    pub(crate) answered_at: Instant,
     /// Of the last ones, by their numbers, and by class: which frames were posted before.
     posted_to: [[u32; 2]; PROBES_KEPT],
     /// When the last one was sent.
-    sent: Instant,
+    pub(crate) sent: Instant,
     /// Since when probes have no answer.
     pub(crate) unanswered_since: Option<Instant>,
     /// When the next one is due if nothing changes.
@@ -195,12 +210,14 @@ impl Connection {
             probe: Probe {
                 number: 0,
                 answered: 0,
+                answered_at: Instant::default(),
                 posted_to: [[0; 2]; PROBES_KEPT],
                 sent: now,
                 unanswered_since: None,
                 due: now,
                 interval: PROBE_INTERVAL_MIN,
             },
+            is_asking: false,
             trouble: None,
             epoch: 0,
             probe_before_epoch: 0,
@@ -334,6 +351,7 @@ impl Connection {
             return false;
         }
         self.probe.answered = number;
+        self.probe.answered_at = now;
         self.probe.unanswered_since = None;
         self.probe.interval = UNACKNOWLEDGED_MIN;
         self.probe.due = now + UNACKNOWLEDGED_MIN;
@@ -387,6 +405,7 @@ impl Connection {
         }
         let asks = self.state == State::Connecting
             || self.trouble.is_some()
+            || self.is_asking
             || self.probe.unanswered_since.is_some()
             || self.has_unacknowledged();
         if !asks {
@@ -404,6 +423,7 @@ impl Connection {
         self.probe.posted_to[number as usize % PROBES_KEPT] =
             [0, 1].map(|class: usize| self.outgoing[class].posted_to());
         self.probe.sent = now;
+        self.is_asking = false;
         self.probe.unanswered_since.get_or_insert(now);
         self.probe.due = now + self.probe.interval;
         let most = if self.trouble.is_some() || self.state == State::Connecting {
@@ -433,14 +453,17 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Acknowledge, Connection, PROBE_INTERVAL_MIN, ROUNDS, SILENCE, State, UNACKNOWLEDGED_MIN};
+pub(crate) mod tests {
+    use super::{
+        Acknowledge, Connection, PROBE_INTERVAL_MIN, Path, ROUNDS, SILENCE, State, UNACKNOWLEDGED_MIN,
+    };
     use crate::send_buffers::BufferKey;
     use crate::sequence::Frame;
     use mend_base::{Duration, Instant, PeerIndex};
     use mend_transport::Limits;
 
-    fn connected() -> Connection {
+    /// A connection with one path.
+    pub(crate) fn connected() -> Connection {
         let limits = Limits {
             abilities: 0,
             emulated: 0,
@@ -449,7 +472,8 @@ mod tests {
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };
-        let mut connection = Connection::new(PeerIndex(1), 1, 2, Vec::new(), limits, Instant(0));
+        let path = Path { address: None, name: Vec::new(), read_ended: Instant::default(), is_broken: false };
+        let mut connection = Connection::new(PeerIndex(1), 1, 2, vec![Some(path)], limits, Instant(0));
         connection.state = State::Connected;
         connection
     }

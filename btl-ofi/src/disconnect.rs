@@ -76,12 +76,15 @@ impl Ofi {
 
     /// Closes the endpoints of transfers. Those of other peers are posted again.
     fn silence_transfers(&mut self) {
-        for rail in 0..self.rails.len() {
-            self.statistics.transfers_closed += 1;
-            for operation in self.rails[rail].close_transfers() {
-                if let Operation::Transfer { key } = operation {
-                    self.transfers.repost(key);
-                }
+        (0..self.rails.len()).for_each(|rail| self.renew_transfers(rail));
+    }
+
+    /// Closes the endpoint of transfers of a rail, and has all of them posted again.
+    pub(crate) fn renew_transfers(&mut self, rail: usize) {
+        self.statistics.transfers_closed += 1;
+        for operation in self.rails[rail].close_transfers() {
+            if let Operation::Transfer { key } = operation {
+                self.transfers.repost(key);
             }
         }
     }

@@ -23,6 +23,7 @@
 //! | progress: completions, frames of peers | `arrival.rs` |
 //! | frames, probes and transfers go out | `posting.rs` |
 //! | errors, trouble, probes that are due, broken devices | `recovery.rs` |
+//! | reads that stand still | `stalls.rs` |
 //! | sever | `disconnect.rs` |
 //!
 //! # Reliability
@@ -52,6 +53,7 @@ mod receive_buffers;
 mod recovery;
 mod send_buffers;
 mod sequence;
+mod stalls;
 mod transfers;
 
 pub use choice::{Candidate, Choice, NotChosen, candidates, choose};

@@ -38,6 +38,8 @@ pub struct Ofi {
     pub(crate) now: Instant,
     /// When probes are looked at next.
     pub(crate) next_timer: Instant,
+    /// When reads that may stand still are looked at next.
+    pub(crate) next_stall_look: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
     /// This process is about to leave: unacknowledged frames are asked for at once.
@@ -192,6 +194,7 @@ impl Ofi {
             held: 0,
             now: Instant::default(),
             next_timer: Instant::default(),
+            next_stall_look: Instant::default(),
             next_repair: Instant::default(),
             is_flushing: false,
             checked: 0,

@@ -167,19 +167,22 @@ impl Ofi {
 
     /// Sends a probe: with it the peer learns at which address this process is.
     pub(crate) fn send_probe(&mut self, index: u32) {
-        let now = self.now;
         self.choose_rail(index);
         self.renew_path(index);
         let connection = &mut self.connections[index as usize];
-        let number = connection.on_probe(now);
-        let (rail, tag, epoch) = (connection.rail, connection.tag_to, connection.epoch);
-        let acknowledged = connection.acknowledged();
+        let number = connection.on_probe(self.now);
+        self.send_probe_by(index, self.connections[index as usize].rail, number);
+    }
+
+    /// Sends a probe by this rail; number 0: only to learn whether the rail works.
+    pub(crate) fn send_probe_by(&mut self, index: u32, rail: usize, number: u32) {
+        let connection = &self.connections[index as usize];
         let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let name = &self.entry.rails[rail].1;
         let header = FrameHeader {
-            tag,
+            tag: connection.tag_to,
             sequence: 0,
-            acknowledged,
+            acknowledged: connection.acknowledged(),
             kind: Kind::Probe,
             id: 0,
             header_bytes: 0,
@@ -192,11 +195,14 @@ impl Ofi {
         let out = self.buffers.bytes_mut(buffer, bytes);
         header.write(out);
         out[HEADER_BYTES..].copy_from_slice(name);
+        // An error of a probe of a broken rail says nothing new: that is what errors of an earlier epoch are.
+        let is_of_rail = number == 0;
+        let epoch = connection.epoch.wrapping_sub(u32::from(is_of_rail));
         let operation = Operation::Frame { connection: index, epoch, buffer };
         let posted = self.rails[rail].send(&mut self.buffers, rail, (buffer, bytes), address, operation);
         self.buffers.release(buffer);
         self.statistics.probes += 1;
-        if let Err(code) = posted {
+        if let Some(code) = posted.err().filter(|_| !is_of_rail) {
             self.on_error_of(index, rail, "send", (code, 0));
         }
     }
@@ -346,6 +352,7 @@ impl Ofi {
         // SAFETY: as above. The transfer ends only after its completion, or after the rail has closed the endpoint of transfers.
         unsafe { self.rails[rail].read(start, bytes, descriptor, from, Operation::Transfer { key }) }?;
         transfer.posted = Some(rail);
+        transfer.posted_at = self.now;
         Ok(())
     }
 
@@ -372,7 +379,9 @@ impl Ofi {
                     self.get_by_messages(key, index);
                 } else {
                     self.transfers.to_post.push_back(key);
-                    self.on_error_of(index, rail, operation, codes);
+                    if !self.leave_rail(index, rail) {
+                        self.on_error_of(index, rail, operation, codes);
+                    }
                 }
             }
         }
@@ -440,10 +449,11 @@ fn transfer_rail(
     failures: u32,
     fallback: usize,
 ) -> usize {
-    let count = paths.iter().flatten().count();
-    if count <= 1 {
+    let may_read = |path: &Option<crate::connection::Path>| path.as_ref().is_some_and(|path| !path.is_broken);
+    let count = paths.iter().filter(|path| may_read(path)).count();
+    if count == 0 || paths.len() == 1 {
         return fallback;
     }
     let turn = (key.index.wrapping_add(failures)) as usize % count;
-    paths.iter().enumerate().filter(|(_, path)| path.is_some()).nth(turn).map_or(fallback, |(rail, _)| rail)
+    paths.iter().enumerate().filter(|(_, path)| may_read(path)).nth(turn).map_or(fallback, |(rail, _)| rail)
 }

@@ -61,6 +61,22 @@ fn of_two_halves_that_are_cut_from_each_other_one_part_goes_on_as_the_whole() {
     }
 }
 
+#[test]
+fn when_one_of_two_rails_is_cut_the_exchange_goes_on_over_the_other() {
+    let name = "when_one_of_two_rails_is_cut_the_exchange_goes_on_over_the_other";
+    if !can_run(name, &[LINK]) {
+        return;
+    }
+    let links = Links { count: 2, rails: 2, limited: false };
+    for rail in 0..2 {
+        // Sleeps: the exchange is to go on for a while, longer than the limit.
+        let cut = format!("ip link set p{rail}-2 nomaster; sleep 6");
+        let variables = WireJob::cut(2, "").variables;
+        let job = WireJob { variables, ..WireJob::exchange(&cut) };
+        assert_no_error(&job.run_between_networks(&links));
+    }
+}
+
 fn can_run(test: &str, trials: &[&str]) -> bool {
     let missing = missing(trials);
     missing.iter().for_each(|why| skip(test, why));
