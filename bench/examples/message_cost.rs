@@ -129,7 +129,7 @@ struct Pair {
 impl Pair {
     fn new() -> Self {
         let limits = Limits {
-            abilities: Ability::Streams as u32,
+            abilities: Ability::Streams as u32 | Ability::Polling as u32,
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,

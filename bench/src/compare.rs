@@ -6,6 +6,7 @@
 pub mod busy;
 pub mod cell;
 mod distance;
+mod fabric;
 mod line;
 pub mod mpi;
 mod options;
@@ -52,7 +53,13 @@ pub fn command(words: &[&str]) -> Outcome {
     let others: Vec<(&str, &str)> = options.before.iter().chain(&options.others).copied().collect();
     let programs: BTreeSet<_> = rows.iter().map(|row| row.cell.program).collect();
     let programs = Vec::from_iter(programs);
-    let mpis = Mpi::prepare(options.mend, &others, options.open_mpi, &programs, &folder)?;
+    let mpis = match options.fabric {
+        None => Mpi::prepare(options.mend, &others, options.open_mpi, &programs, &folder)?,
+        Some(provider) => {
+            let mpis = Mpi::all(options.mend, &others, options.open_mpi, &folder)?;
+            fabric::prepare(mpis, provider, options.library, &programs, &folder)?
+        }
+    };
     if options.busy > 0 {
         // The ranks and the busy processes inherit the set of processors.
         line::confine(&options.processors)?;
@@ -75,8 +82,9 @@ pub fn command(words: &[&str]) -> Outcome {
 /// All requested rows: all cells, beside busy processes if there are any; then the cells that are measured both with and without
 /// them.
 fn rows(options: &Options<'_>) -> Vec<Row> {
-    let cells = CELLS.iter().map(|cell| Row { cell, busy: options.busy });
-    let shared = SHARED.iter().filter(|_| options.busy > 0);
+    let cells = if options.fabric.is_some() { fabric::CELLS } else { CELLS };
+    let cells = cells.iter().map(|cell| Row { cell, busy: options.busy });
+    let shared = SHARED.iter().filter(|_| options.busy > 0 && options.fabric.is_none());
     let shared = shared.flat_map(|cell| [0, options.busy].map(|busy| Row { cell, busy }));
     cells.chain(shared).filter(|row| row.cell.program.starts_with(options.only)).collect()
 }

@@ -43,6 +43,8 @@ const USAGE: &str =
   --busy N               beside N processes that are always busy, on the same two processors
   --pin A,B              the two processors (default 0,1)
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
+  --fabric PROVIDER      over a provider of libfabric: each MPI, the provider alone, and a plain TCP connection
+  --library PATH         the libfabric that Mend and the provider alone use (default: the system's)
   --without-open-mpi     otherwise Open MPI from PyPI is measured; at first it is downloaded into target/compare
 
        mend-bench detect [--mend PREFIX] [--kills N] [--ranks N] [--calls LIST] [--touched LIST] ...

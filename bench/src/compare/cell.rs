@@ -139,13 +139,13 @@ fn read(line: &str) -> Option<Figures> {
     Some(Figures { average: number(5)?, p50: number(6)?, p99: number(7)?, rate: number(8)? })
 }
 
-const fn time(program: &'static str, size: &'static str, ranks: u32) -> Cell {
+pub(super) const fn time(program: &'static str, size: &'static str, ranks: u32) -> Cell {
     let (words, meaning) = (&[], "");
     let (figure, placement) = (Figure::Microseconds, Placement::Pinned);
     Cell { program, size, words, meaning, ranks, figure, placement }
 }
 
-const fn rate(program: &'static str, size: &'static str, ranks: u32) -> Cell {
+pub(super) const fn rate(program: &'static str, size: &'static str, ranks: u32) -> Cell {
     Cell { figure: Figure::Rate, ..time(program, size, ranks) }
 }
 

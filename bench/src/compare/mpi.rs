@@ -19,6 +19,10 @@ pub struct Mpi {
     pub pinned_arguments: Vec<&'static str>,
     /// It has the extension for process failures.
     pub repairs: bool,
+    /// Variables of its launcher.
+    pub environment: Vec<(&'static str, String)>,
+    /// It measures what lies below an MPI: the program of `bench/c` that does, whose first word is the name of the benchmark.
+    pub below: Option<&'static str>,
     bin: PathBuf,
 }
 
@@ -34,15 +38,33 @@ impl Mpi {
         }
         let (name, version) = (name.to_owned(), String::new());
         let repairs = prefix.join("include/mpi-ext.h").is_file();
+        let (arguments, pinned_arguments, environment) = (Vec::new(), Vec::new(), Vec::new());
         let mut mpi =
-            Mpi { name, version, arguments: Vec::new(), pinned_arguments: Vec::new(), repairs, bin };
+            Mpi { name, version, arguments, pinned_arguments, repairs, environment, below: None, bin };
         mpi.version = mpi.first_line_of_version();
         if mpi.version.contains("Open MPI") || mpi.version.contains("OpenRTE") {
             // As root, Open MPI requires this option.
             mpi.arguments = vec!["--allow-run-as-root", "--oversubscribe"];
             mpi.pinned_arguments = vec!["--bind-to", "none"];
+        } else if mpi.version.contains("Intel") {
+            // Its compiler and launcher ask for this.
+            mpi.environment = vec![("I_MPI_ROOT", prefix.display().to_string())];
         }
         Ok(mpi)
+    }
+
+    /// The same MPI under another name, with further words for its launcher and further variables.
+    pub fn variant(&self, name: &str, words: &[&'static str], variables: &[(&'static str, String)]) -> Mpi {
+        Mpi {
+            name: name.to_owned(),
+            version: self.version.clone(),
+            arguments: [&self.arguments, words].concat(),
+            pinned_arguments: self.pinned_arguments.clone(),
+            repairs: self.repairs,
+            environment: [&self.environment, variables].concat(),
+            below: None,
+            bin: self.bin.clone(),
+        }
     }
 
     /// The MPIs that the command line names by their prefixes.
@@ -60,24 +82,32 @@ impl Mpi {
         programs: &[&str],
         folder: &Path,
     ) -> Outcome<Vec<Mpi>> {
+        let mpis = Mpi::all(mend, others, open_mpi, folder)?;
+        for mpi in &mpis {
+            mpi.compile(programs, &[], folder)?;
+        }
+        Ok(mpis)
+    }
+
+    /// The MPIs of a command line.
+    pub fn all(
+        mend: Option<&str>,
+        others: &[(&str, &str)],
+        open_mpi: bool,
+        folder: &Path,
+    ) -> Outcome<Vec<Mpi>> {
         let mut mpis = Mpi::named(mend, others)?;
         if open_mpi {
             mpis.push(Mpi::open_mpi(folder)?);
         }
-        if mpis.is_empty() {
-            return Err(format!("no MPI is named\n{}", crate::USAGE));
-        }
-        for mpi in &mpis {
-            mpi.compile(programs, folder)?;
-        }
-        Ok(mpis)
+        if mpis.is_empty() { Err(format!("no MPI is named\n{}", crate::USAGE)) } else { Ok(mpis) }
     }
 
     /// Mend at `prefix` with ranks that do not sleep in a wait of a second, as those of most other MPIs never do.
     pub fn spinning(prefix: &str, programs: &[&str], folder: &Path) -> Outcome<Mpi> {
         let mut mpi = Mpi::installed("Mend, spinning", Path::new(prefix))?;
         mpi.arguments = vec!["--mca", "world.spin_us", "1000000"];
-        mpi.compile(programs, folder)?;
+        mpi.compile(programs, &[], folder)?;
         Ok(mpi)
     }
 
@@ -95,15 +125,16 @@ impl Mpi {
         Mpi::installed("Open MPI", &home)
     }
 
-    /// Compiles C programs of `bench/c`, with the same flags for every MPI.
-    fn compile(&self, programs: &[&str], folder: &Path) -> Outcome {
+    /// Compiles C programs of `bench/c`, with the same flags for every MPI, and links them with `libraries`.
+    pub fn compile(&self, programs: &[&str], libraries: &[&str], folder: &Path) -> Outcome {
         let into = self.programs(folder);
         std::fs::create_dir_all(&into).map_err(|error| format!("cannot make {}: {error}", into.display()))?;
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("c");
         for program in programs {
             let source = sources.join(program).with_extension("c");
             let mut mpicc = Command::new(self.bin.join("mpicc"));
-            mpicc.args(C_FLAGS).arg("-o").arg(into.join(program)).arg(&source);
+            mpicc.args(C_FLAGS).arg("-o").arg(into.join(program)).arg(&source).args(libraries);
+            mpicc.envs(self.environment.iter().cloned());
             succeed(&mut mpicc, &format!("{}'s mpicc does not compile {}", self.name, source.display()))?;
         }
         Ok(())
@@ -136,13 +167,15 @@ impl Mpi {
             .args(words)
             .args(&self.arguments)
             .args(["-n", &ranks.to_string()])
-            .arg(self.programs(folder).join(program));
+            .arg(self.programs(folder).join(self.below.unwrap_or(program)))
+            .args(self.below.map(|_| program))
+            .envs(self.environment.iter().cloned());
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
         command
     }
 
     fn programs(&self, folder: &Path) -> PathBuf {
-        folder.join("programs").join(self.name.replace([' ', ','], "-"))
+        folder.join("programs").join(self.name.replace([' ', ',', '/'], "-"))
     }
 
     fn first_line_of_version(&self) -> String {

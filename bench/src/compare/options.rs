@@ -22,6 +22,10 @@ pub struct Options<'a> {
     pub processors: [usize; 2],
     /// How the name of a benchmark must begin.
     pub only: &'a str,
+    /// The provider of libfabric over which all are compared, instead of each MPI's own choice.
+    pub fabric: Option<&'a str>,
+    /// The libfabric that Mend and the provider alone use.
+    pub library: Option<&'a str>,
 }
 
 /// Reads the command line.
@@ -35,6 +39,8 @@ pub fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
         busy: 0,
         processors: [0, 1],
         only: "",
+        fabric: None,
+        library: None,
     };
     let mut words = words.iter();
     while let Some(&option) = words.next() {
@@ -47,6 +53,8 @@ pub fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
             "--mend" => options.mend = Some(value),
             "--before" => options.before = Some((BEFORE, value)),
             "--only" => options.only = value,
+            "--fabric" => options.fabric = Some(value),
+            "--library" => options.library = Some(value),
             "--rival" => {
                 let other = value.split_once('=').ok_or_else(|| format!("'{value}' is not NAME=PREFIX"))?;
                 options.others.push(other);
