@@ -17,8 +17,10 @@ use crate::{prefix, program};
 /// A job whose wires break.
 #[derive(Clone, Debug)]
 pub struct WireJob {
-    /// A program of `tests/wires`, which gets the folder as its argument.
+    /// A program: its source below the root of the sources.
     pub program: &'static str,
+    /// Its arguments; the folder in which the ranks and the shell meet is `$PWD`.
+    pub arguments: &'static str,
     /// The number of ranks.
     pub ranks: u32,
     /// Variables of the job, besides `MEND_BTL`.
@@ -33,7 +35,8 @@ impl WireJob {
     /// Two ranks that exchange messages until `breaks` has ended.
     pub fn exchange(breaks: &str) -> WireJob {
         WireJob {
-            program: "exchange.c",
+            program: "tests/wires/exchange.c",
+            arguments: "\"$PWD\"",
             ranks: 2,
             variables: Vec::new(),
             breaks: format!("{breaks}; touch stop"),
@@ -45,19 +48,29 @@ impl WireJob {
     pub fn cut(ranks: u32, breaks: &str) -> WireJob {
         // As short as it can be without an error on a machine that is busy.
         let variables = vec![("MEND_BTL_OFI_RECONNECT_MS", "1000".to_owned())];
-        WireJob { program: "cut.c", ranks, variables, ..WireJob::exchange(breaks) }
+        WireJob { program: "tests/wires/cut.c", ranks, variables, ..WireJob::exchange(breaks) }
+    }
+
+    /// The benchmark of the bandwidth with messages of 4 MiB; nothing breaks.
+    pub fn bandwidth() -> WireJob {
+        WireJob {
+            program: "bench/c/bandwidth.c",
+            arguments: "--sizes 4M --window 8 --warmup 1 --seconds 2",
+            breaks: "true".to_owned(),
+            ..WireJob::exchange("")
+        }
     }
 
     /// Runs it over the loopback interface of its namespace.
     pub fn run(&self) -> Ended {
         let mut command = program::mpiexec(self.ranks, self.limit);
         command.arg(self.compiled());
-        self.run_script("ip link set lo up", &words(&command))
+        self.run_script("ip link set lo up", &format!("{} {}", words(&command), self.arguments))
     }
 
     /// The program.
     pub fn compiled(&self) -> String {
-        let source = prefix::place().root.join("tests/wires").join(self.program);
+        let source = prefix::place().root.join(self.program);
         let compiled = program::compile(&source).unwrap_or_else(|why| panic!("{}: {why}", source.display()));
         compiled.to_string_lossy().into_owned()
     }
@@ -68,10 +81,10 @@ impl WireJob {
         let mpiexec = prefix::command("mpiexec");
         let seconds = self.limit.as_secs().saturating_sub(2).max(1);
         let program = self.compiled();
-        let ranks =
-            |network: &str| format!("-n {half} env MENDTEST_NETWORK=/proc/${network}/ns/net '{program}'");
-        let job =
-            format!("{} --timeout {seconds} {} \"$PWD\" : {}", words(&mpiexec), ranks("near"), ranks("far"));
+        let ranks = |network: &str| {
+            format!("-n {half} env MENDTEST_NETWORK=/proc/${network}/ns/net '{program}' {}", self.arguments)
+        };
+        let job = format!("{} --timeout {seconds} {} : {}", words(&mpiexec), ranks("near"), ranks("far"));
         let library = library_in_a_network().to_string_lossy().into_owned();
         let interfaces: Vec<String> = (0..links.count).map(|link| format!("r{link}")).collect();
         let mut job_of = self.clone();
@@ -81,13 +94,13 @@ impl WireJob {
         job_of.run_script(&links.setup(), &job)
     }
 
-    /// Runs `job`, words of a shell that lack the folder, after `setup`.
+    /// Runs `job`, words of a shell, after `setup`.
     pub fn run_script(&self, setup: &str, job: &str) -> Ended {
         let folder = Scratch::new("wires");
         let script = format!(
             "set -e; {setup}; set +e; cd '{}'\n\
              (until [ -e running ]; do sleep 0.01; done; {}) > /dev/null 2> breaks.log &\n\
-             {job} \"$PWD\"; code=$?\n\
+             {job}; code=$?\n\
              touch running; wait $!; cat breaks.log >&2; exit $code",
             folder.path().display(),
             self.breaks
@@ -96,6 +109,49 @@ impl WireJob {
         command.args(["--net", "bash", "-c", &script]).env("MEND_BTL", "ofi,self");
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         WatchedCommand::new(command, self.limit).run()
+    }
+}
+
+/// Where connections are reset.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reset {
+    /// At the end of this rank.
+    End(u32),
+    /// At both ends at once.
+    Both,
+    /// At one end, at the other while they reconnect, and at both while they do that.
+    Again,
+}
+
+impl Reset {
+    /// Resets the connections so often, with pauses in which messages are exchanged. The last line of stderr says how often some were there to be
+    /// reset.
+    pub fn commands(self, times: u64) -> String {
+        let reset = match self {
+            Reset::End(rank) => format!("at_end {rank}"),
+            Reset::Both => "at_both".to_owned(),
+            Reset::Again => {
+                "at_end 0; sleep 0.00$((RANDOM % 10)); at_end 1; sleep 0.00$((RANDOM % 10)); at_both"
+                    .to_owned()
+            }
+        };
+        // A socket is known by the port at which its process, or the other, listens.
+        format!(
+            "ports() {{ ss -Htlnp | sed -n \"s/.*:\\([0-9]*\\) .*pid=$(cat rank-$1),.*/\\1/p\"; }}
+             at_both() {{ ss -HK state established dst 127.0.0.1; }}
+             at_end() {{
+                 filter=
+                 for port in $(ports $1); do filter=\"$filter or sport = :$port\"; done
+                 for port in $(ports $((1 - $1))); do filter=\"$filter or dport = :$port\"; done
+                 ss -HK state established \"( ${{filter# or }} )\"
+             }}
+             hits=0
+             for time in $(seq {times}); do
+                 [ -z \"$( {reset} )\" ] || hits=$((hits + 1))
+                 sleep 0.$((RANDOM % 200 + 100))
+             done
+             echo \"hits $hits\" >&2"
+        )
     }
 }
 

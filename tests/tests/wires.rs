@@ -1,25 +1,59 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Ways between living ranks that break, over libfabric: cut for a while, reset, cut for good; and ranks that are only stopped.
 
-use mend_tests::skip;
-use mend_tests::watched_command::Ended;
-use mend_tests::wires::{DROP, LINK, Links, WireJob, missing};
+use std::time::Duration;
 
+use mend_tests::watched_command::Ended;
+use mend_tests::wires::{DROP, LINK, Links, RATE, Reset, WireJob, missing};
+use mend_tests::{chance, say, skip};
+
+// BAR-15.2: so many times as `MENDTEST_CUTS` says.
 #[test]
 fn a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error() {
     let name = "a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error";
-    if can_run(name, &[]) {
-        assert_no_error(&WireJob::exchange("ip link set lo down; sleep 3; ip link set lo up; sleep 1").run());
+    if !can_run(name, &[]) {
+        return;
     }
+    let times = chance::number("MENDTEST_CUTS").unwrap_or(1);
+    let cuts = format!(
+        "for time in $(seq {times}); do ip link set lo down; sleep 3; ip link set lo up; sleep 1; done"
+    );
+    exchange_through("the wire cut for 3 s", times, &cuts, Duration::from_secs(60 + 8 * times));
 }
 
+// BAR-15.2: so many times each as `MENDTEST_RESETS` says.
 #[test]
 fn connections_that_are_reset_again_and_again_lose_nothing_and_no_rank_gets_an_error() {
     let name = "connections_that_are_reset_again_and_again_lose_nothing_and_no_rank_gets_an_error";
-    if can_run(name, &[]) {
-        let resets = "for i in $(seq 10); do ss -HK state established dst 127.0.0.1; sleep 0.2; done";
-        assert_no_error(&WireJob::exchange(resets).run());
+    if !can_run(name, &[]) {
+        return;
     }
+    let times = chance::number("MENDTEST_RESETS").unwrap_or(10);
+    let kinds = [
+        ("a reset at the end of rank 0", Reset::End(0)),
+        ("a reset at the end of rank 1", Reset::End(1)),
+        ("a reset at both ends", Reset::Both),
+        ("a reset at one end, the other, and both while they reconnect", Reset::Again),
+    ];
+    for (what, reset) in kinds {
+        let ended =
+            exchange_through(what, times, &reset.commands(times), Duration::from_secs(60 + 3 * times));
+        let hits = ended.stderr.lines().find_map(|line| line.strip_prefix("hits ")?.parse::<u64>().ok());
+        assert!(
+            hits.is_some_and(|hits| 10 * hits >= 9 * times),
+            "few connections were reset: {}",
+            ended.report()
+        );
+    }
+}
+
+/// Breaks the wire while messages are exchanged, and reports how long the longest exchange of one message took.
+fn exchange_through(what: &str, times: u64, breaks: &str, limit: Duration) -> Ended {
+    let ended = WireJob { limit, ..WireJob::exchange(breaks) }.run();
+    assert_no_error(&ended);
+    let rounds = ended.stdout.lines().find(|line| line.contains(" rounds, ")).unwrap_or("?");
+    say(&format!("figure: {what}, {times} times: no error; {rounds}"));
+    ended
 }
 
 #[test]
@@ -75,6 +109,27 @@ fn when_one_of_two_rails_is_cut_the_exchange_goes_on_over_the_other() {
         let job = WireJob { variables, ..WireJob::exchange(&cut) };
         assert_no_error(&job.run_between_networks(&links));
     }
+}
+
+#[test]
+fn two_rails_carry_large_messages_1_6_times_as_fast_as_one() {
+    let name = "two_rails_carry_large_messages_1_6_times_as_fast_as_one";
+    if !can_run(name, &[LINK, RATE]) {
+        return;
+    }
+    let rates = [1, 2].map(|rails| {
+        let links = Links { count: 2, rails, limited: true };
+        let ended = WireJob::bandwidth().run_between_networks(&links);
+        let last = ended.stdout.lines().last().and_then(|line| line.split_whitespace().last());
+        let rate = last.and_then(|word| word.parse::<f64>().ok());
+        rate.unwrap_or_else(|| panic!("no rate was printed: {}", ended.report()))
+    });
+    let [one, two] = rates;
+    say(&format!(
+        "figure: messages of 4 MiB by one rail of 1 Gbit/s {one:.1} MB/s, by two {two:.1} MB/s: {:.2} x",
+        two / one
+    ));
+    assert!(two >= 1.6 * one, "one rail {one} MB/s, two rails {two} MB/s");
 }
 
 fn can_run(test: &str, trials: &[&str]) -> bool {
