@@ -65,6 +65,9 @@ impl Ofi {
         match self.rails[rail].operations.end(token) {
             Some(Operation::Frame { buffer, .. }) => self.release(buffer),
             Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+                if let Some(transfer) = self.transfers.entries.get(key) {
+                    self.connections[transfer.connection as usize].on_read_ended(rail, self.now);
+                }
                 self.end_transfer(key, Ok(()));
             }
             None => {}
@@ -231,9 +234,16 @@ impl Ofi {
     fn on_probe_or_answer(&mut self, index: u32, rail: usize, header: &FrameHeader, name: &[u8]) {
         self.on_acknowledged(index, header.acknowledged);
         let now = self.now;
+        if let Some(path) = &mut self.connections[index as usize].paths[rail] {
+            path.is_broken = false;
+        }
         if header.kind == Kind::Probe {
             self.on_moved(index, rail, name);
-            self.connections[index as usize].answer = Some(header.probe);
+            // Number 0 asks about a rail, and leaves the turn to a probe of the connection.
+            let answer = &mut self.connections[index as usize].answer;
+            if header.probe != 0 || answer.is_none() {
+                *answer = Some((header.probe, rail));
+            }
             self.list(index);
         } else {
             let connection = &mut self.connections[index as usize];
@@ -265,7 +275,7 @@ impl Ofi {
         let connection = &mut self.connections[index as usize];
         let Some(path) = connection.paths[rail].as_mut().filter(|path| path.name != name) else { return };
         if let Ok(address) = self.rails[rail].insert(name) {
-            let old = core::mem::replace(path, Path { address: Some(address), name: name.to_vec() });
+            let old = core::mem::replace(path, Path::new(address, name));
             old.address.into_iter().for_each(|old| self.rails[rail].remove(old));
         }
     }

@@ -28,9 +28,10 @@ impl Btl for Ofi {
 
     fn connect(&mut self, peer: PeerIndex, card: &Card) -> Result<u32, ConnectError> {
         let entry = read_card(card)?;
-        // This process itself, or a second connection to one life of a process.
+        // This process itself, or a second connection to one life of a process, also after the first was severed.
         let tag_from = crate::frame::tag(entry.instance, self.entry.instance);
-        if entry.instance == self.entry.instance || self.by_tag.contains_key(&tag_from) {
+        let is_known = self.by_tag.contains_key(&tag_from) || self.severed_tags.contains(&tag_from);
+        if entry.instance == self.entry.instance || is_known {
             return Err(ConnectError::Unreachable);
         }
         let paths = self.insert_paths(&entry)?;
@@ -72,6 +73,11 @@ impl Btl for Ofi {
         self.next_timer = now;
         self.list(endpoint);
         self.offer_room(endpoint);
+    }
+
+    fn on_running(&mut self, endpoint: u32) {
+        self.connections[endpoint as usize].on_running(self.now);
+        self.next_timer = self.now;
     }
 
     fn sever(&mut self, endpoint: u32) {
@@ -133,6 +139,7 @@ impl Btl for Ofi {
             self.rails.iter_mut().for_each(Rail::look);
         }
         self.run_timers();
+        self.look_at_stalls();
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
@@ -303,9 +310,7 @@ impl Ofi {
         for (rail, (provider, _)) in self.rails.iter().zip(&self.entry.rails) {
             let theirs =
                 entry.rails.get(paths.len()).filter(|(their_provider, _)| their_provider == provider);
-            let path = theirs.and_then(|(_, name)| {
-                Some(Path { address: Some(rail.insert(name).ok()?), name: name.clone() })
-            });
+            let path = theirs.and_then(|(_, name)| Some(Path::new(rail.insert(name).ok()?, name)));
             paths.push(path);
         }
         if paths.iter().all(Option::is_none) {

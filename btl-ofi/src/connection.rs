@@ -8,6 +8,10 @@
 //!
 //! **Trouble.** From the first evidence on that the way is broken until the peer has answered a later probe, no frame of a sequence is
 //! posted. The answer begins a new epoch: errors of operations of earlier epochs mean nothing any more.
+//!
+//! **Unreachable.** A peer that is stopped answers no probe, and a wire that was cut may report no error. Only the runtime tells the two apart: it
+//! asks the peer on another way whether it runs. So the time of trouble is cut into [`ROUNDS`] rounds. Each ends with that question, and the next
+//! begins, with a probe, at the peer's answer. The peer is unreachable when it has answered the runtime in every round, and no probe in any.
 
 use crate::frame::{FrameClass, tag};
 use crate::sequence::{Incoming, Outgoing};
@@ -38,10 +42,14 @@ pub struct Connection {
     /// A send was `Busy`, and `on_sendable` was not called since.
     pub(crate) refused: bool,
     pub(crate) probe: Probe,
+    /// A probe is due although nothing waits for an acknowledgement.
+    pub(crate) is_asking: bool,
     pub(crate) trouble: Option<Trouble>,
     pub(crate) epoch: u32,
-    /// The number of a probe that is to be answered.
-    pub(crate) answer: Option<u32>,
+    /// The last probe before the epoch began: answers to it and to earlier ones do not know what was posted again.
+    probe_before_epoch: u32,
+    /// The number of a probe that is to be answered, and the rail by which it came: the way back may be broken on another one.
+    pub(crate) answer: Option<(u32, usize)>,
     /// An answer is to be sent, because the peer waits for acknowledgements or a frame is missing.
     pub(crate) acknowledge: Acknowledge,
     /// Evidence was reported, and the endpoint was not resumed since.
@@ -67,6 +75,17 @@ pub struct Path {
     pub(crate) address: Option<Address>,
     /// As the peer advertised it.
     pub(crate) name: Vec<u8>,
+    /// When a read of the peer ended last on this rail.
+    pub(crate) read_ended: Instant,
+    /// Reads stood still here while the peer answered on another rail: no read is posted until it answers here.
+    pub(crate) is_broken: bool,
+}
+
+impl Path {
+    /// The way to a peer that has advertised `name`.
+    pub fn new(address: Address, name: &[u8]) -> Self {
+        Path { address: Some(address), name: name.to_vec(), read_ended: Instant::default(), is_broken: false }
+    }
 }
 
 /// The state of an endpoint (`Btl`).
@@ -107,13 +126,19 @@ pub struct HeldFrame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// The last probe.
+/// The last probes.
 #[derive(Clone, Copy, Debug)]
 pub struct Probe {
-    /// Its number; 0: none was sent.
+    /// The number of the last one; 0: none was sent.
     pub(crate) number: u32,
-    /// By class: which frames were posted before it.
-    pub(crate) posted_to: [u32; 2],
+    /// The last one that was answered.
+    answered: u32,
+    /// When that was.
+    pub(crate) answered_at: Instant,
+    /// Of the last ones, by their numbers, and by class: which frames were posted before.
+    posted_to: [[u32; 2]; PROBES_KEPT],
+    /// When the last one was sent.
+    pub(crate) sent: Instant,
     /// Since when probes have no answer.
     pub(crate) unanswered_since: Option<Instant>,
     /// When the next one is due if nothing changes.
@@ -125,9 +150,12 @@ pub struct Probe {
 /// The way to the peer may be broken.
 #[derive(Clone, Copy, Debug)]
 pub struct Trouble {
-    /// Since when errors say that it is broken, or when the node daemon was last asked whether the peer can be reached. `None`: there was no
-    /// error, the peer is silent, as a process is that was stopped or computes.
-    pub(crate) broken_since: Option<Instant>,
+    /// When the runtime was last asked whether the peer runs; before, when the trouble began. Quarantines do not count.
+    round_began: Instant,
+    /// The runtime was asked, and has not answered.
+    is_asked: bool,
+    /// Rounds in which the peer answered the runtime and no probe.
+    rounds: u32,
     /// The last probe before it.
     pub(crate) probe_before: u32,
     /// Probes since it began.
@@ -152,6 +180,11 @@ pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(250);
 pub const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(50);
 /// How long a probe may have no answer before the peer is reported as silent. Not a failure detector: a report makes the node daemon look.
 pub const SILENCE: Duration = Duration::from_millis(1_000);
+
+/// How often the runtime must say in a row that a peer runs, until the peer is unreachable.
+pub const ROUNDS: u32 = 8;
+/// An answer to an earlier probe than the last of so many says only that the way works.
+const PROBES_KEPT: usize = 8;
 
 /// Frames that may be posted and unacknowledged, and kept: of each class.
 pub const WINDOWS: [(usize, usize); 2] = [(64, 128), (32, 64)];
@@ -182,13 +215,18 @@ impl Connection {
             refused: true,
             probe: Probe {
                 number: 0,
-                posted_to: [0; 2],
+                answered: 0,
+                answered_at: Instant::default(),
+                posted_to: [[0; 2]; PROBES_KEPT],
+                sent: now,
                 unanswered_since: None,
                 due: now,
                 interval: PROBE_INTERVAL_MIN,
             },
+            is_asking: false,
             trouble: None,
             epoch: 0,
+            probe_before_epoch: 0,
             answer: None,
             acknowledge: Acknowledge::Nothing,
             is_reported: false,
@@ -237,7 +275,10 @@ impl Connection {
         for (incoming, next) in self.incoming.iter_mut().zip(acknowledged) {
             incoming.on_told(next);
         }
-        self.acknowledge = Acknowledge::Nothing;
+        // That a frame is missing says only an answer.
+        if self.acknowledge == Acknowledge::Progress {
+            self.acknowledge = Acknowledge::Nothing;
+        }
     }
 
     /// Whether frames were posted that are not acknowledged.
@@ -260,28 +301,52 @@ impl Connection {
         if self.trouble.is_some() {
             return false;
         }
-        self.trouble = Some(Trouble { broken_since: None, probe_before: self.probe.number, probes: 0 });
+        self.trouble = Some(Trouble {
+            round_began: now,
+            is_asked: false,
+            rounds: 0,
+            probe_before: self.probe.number,
+            probes: 0,
+        });
         self.probe.interval = PROBE_INTERVAL_MIN;
         self.probe.due = now;
         true
     }
 
-    /// An error says that the way is broken.
-    pub fn on_broken(&mut self, now: Instant) {
-        if let Some(trouble) = &mut self.trouble {
-            trouble.broken_since.get_or_insert(now);
-        }
+    /// Whether the runtime is to be asked now if the peer runs, since no probe was answered for a round of this length. The question is repeated
+    /// in each round, as it may have been lost.
+    pub fn asks_whether_it_runs(&mut self, now: Instant, round: Duration) -> bool {
+        let Some(trouble) = self.trouble.as_mut().filter(|trouble| now - trouble.round_began >= round) else {
+            return false;
+        };
+        trouble.round_began = now;
+        trouble.is_asked = true;
+        true
     }
 
-    /// Whether errors say that the way has been broken for as long as `most`. Silence alone, however long, says nothing about the way.
-    pub fn is_lost(&self, now: Instant, most: Duration) -> bool {
-        self.trouble.and_then(|trouble| trouble.broken_since).is_some_and(|since| now - since >= most)
+    /// The peer has answered the runtime. If the runtime was asked, the next round begins, with a probe.
+    pub fn on_running(&mut self, now: Instant) {
+        let Some(trouble) = self.trouble.as_mut().filter(|trouble| trouble.is_asked) else { return };
+        trouble.is_asked = false;
+        trouble.rounds += 1;
+        self.probe.due = now;
+    }
+
+    /// Whether the peer was running all the time and answered no probe. If so, the rounds are counted anew.
+    pub fn take_unreachable(&mut self) -> bool {
+        match &mut self.trouble {
+            Some(trouble) if trouble.rounds >= ROUNDS => {
+                trouble.rounds = 0;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// A quarantine, in which the peer was not probed, is over: its time does not count.
     pub fn on_resumed(&mut self, now: Instant) {
         let pause = now - self.quarantined_at;
-        let since = self.trouble.as_mut().and_then(|trouble| trouble.broken_since.as_mut());
+        let since = self.trouble.as_mut().map(|trouble| &mut trouble.round_began);
         for instant in since.into_iter().chain(&mut self.probe.unanswered_since) {
             *instant = (*instant + pause).min(now);
         }
@@ -289,15 +354,19 @@ impl Connection {
 
     /// The peer has answered a probe. Returns whether frames are to be posted again.
     pub fn on_answer(&mut self, number: u32, acknowledged: [u32; 2], now: Instant) -> bool {
-        if number == 0 || number != self.probe.number {
+        let age = self.probe.number.wrapping_sub(number);
+        let is_new = number != 0 && age < self.probe.number.wrapping_sub(self.probe.answered);
+        if !is_new {
             return false;
         }
+        self.probe.answered = number;
+        self.probe.answered_at = now;
         self.probe.unanswered_since = None;
         self.probe.interval = UNACKNOWLEDGED_MIN;
         self.probe.due = now + UNACKNOWLEDGED_MIN;
         if let Some(trouble) = self.trouble {
             // An answer to a probe from before the trouble may have been under way.
-            if number == trouble.probe_before {
+            if age >= self.probe.number.wrapping_sub(trouble.probe_before) {
                 return false;
             }
             self.trouble = None;
@@ -305,11 +374,14 @@ impl Connection {
             self.begin_epoch();
             return true;
         }
+        let is_kept =
+            age < PROBES_KEPT as u32 && age < self.probe.number.wrapping_sub(self.probe_before_epoch);
         let is_lost = |class: usize| {
-            let missing = self.probe.posted_to[class].wrapping_sub(acknowledged[class]);
+            let posted_to = self.probe.posted_to[number as usize % PROBES_KEPT][class];
+            let missing = posted_to.wrapping_sub(acknowledged[class]);
             missing > 0 && missing <= u32::MAX / 2
         };
-        if is_lost(0) || is_lost(1) {
+        if is_kept && (is_lost(0) || is_lost(1)) {
             self.begin_epoch();
             return true;
         }
@@ -319,8 +391,15 @@ impl Connection {
     /// Everything unacknowledged is posted again.
     pub fn begin_epoch(&mut self) {
         self.epoch = self.epoch.wrapping_add(1);
+        self.probe_before_epoch = self.probe.number;
         self.outgoing.iter_mut().for_each(Outgoing::rewind);
         self.incoming.iter_mut().for_each(Incoming::forget_gap);
+    }
+
+    /// Whether a probe has had no answer for so long that it is evidence.
+    pub fn is_silent(&self, now: Instant) -> bool {
+        let since = self.probe.unanswered_since;
+        self.trouble.is_none() && since.is_some_and(|since| now - since >= SILENCE)
     }
 
     /// A frame of the peer has arrived: the way from it works.
@@ -335,6 +414,7 @@ impl Connection {
         }
         let asks = self.state == State::Connecting
             || self.trouble.is_some()
+            || self.is_asking
             || self.probe.unanswered_since.is_some()
             || self.has_unacknowledged();
         if !asks {
@@ -344,8 +424,15 @@ impl Connection {
         Some(if urgent { Instant(0) } else { self.probe.due })
     }
 
-    /// A probe was sent, or could not be: the next one is due later.
-    pub fn on_probed(&mut self, now: Instant) {
+    /// A probe is sent, or cannot be: the next one is due later. Returns its number.
+    pub fn on_probe(&mut self, now: Instant) -> u32 {
+        // 0 is no number.
+        let number = self.probe.number.wrapping_add(1).max(1);
+        self.probe.number = number;
+        self.probe.posted_to[number as usize % PROBES_KEPT] =
+            [0, 1].map(|class: usize| self.outgoing[class].posted_to());
+        self.probe.sent = now;
+        self.is_asking = false;
         self.probe.unanswered_since.get_or_insert(now);
         self.probe.due = now + self.probe.interval;
         let most = if self.trouble.is_some() || self.state == State::Connecting {
@@ -354,6 +441,15 @@ impl Connection {
             SILENCE
         };
         self.probe.interval = Duration(self.probe.interval.0 * 2).min(most);
+        number
+    }
+
+    /// A frame may be lost, of this connection or of another one: the next probe comes soon, unless one is under way, which will tell. Its own
+    /// answer may be lost in the same way, so two probes are never closer than in trouble.
+    pub fn hurry_probe(&mut self, now: Instant) {
+        if self.probe.unanswered_since.is_none() {
+            self.probe.due = self.probe.due.min(now.max(self.probe.sent + PROBE_INTERVAL_MIN));
+        }
     }
 
     /// Frames were acknowledged: those that are left get the whole time again.
@@ -366,14 +462,17 @@ impl Connection {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::{Connection, SILENCE, State, UNACKNOWLEDGED_MIN};
+pub(crate) mod tests {
+    use super::{
+        Acknowledge, Connection, PROBE_INTERVAL_MIN, Path, ROUNDS, SILENCE, State, UNACKNOWLEDGED_MIN,
+    };
     use crate::send_buffers::BufferKey;
     use crate::sequence::Frame;
     use mend_base::{Duration, Instant, PeerIndex};
     use mend_transport::Limits;
 
-    fn connected() -> Connection {
+    /// A connection with one path.
+    pub(crate) fn connected() -> Connection {
         let limits = Limits {
             abilities: 0,
             emulated: 0,
@@ -383,7 +482,8 @@ mod tests {
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };
-        let mut connection = Connection::new(PeerIndex(1), 1, 2, Vec::new(), limits, Instant(0));
+        let path = Path { address: None, name: Vec::new(), read_ended: Instant::default(), is_broken: false };
+        let mut connection = Connection::new(PeerIndex(1), 1, 2, vec![Some(path)], limits, Instant(0));
         connection.state = State::Connected;
         connection
     }
@@ -393,20 +493,14 @@ mod tests {
         connection.outgoing[0].on_posted();
     }
 
-    fn probe(connection: &mut Connection, now: Instant) {
-        connection.probe.number += 1;
-        connection.probe.posted_to = [0, 1].map(|class: usize| connection.outgoing[class].posted_to());
-        connection.on_probed(now);
-    }
-
     #[test]
     fn an_answer_without_what_was_posted_before_its_probe_rewinds() {
         let mut connection = connected();
         post(&mut connection);
-        probe(&mut connection, Instant(5));
+        connection.on_probe(Instant(5));
         post(&mut connection);
         assert!(!connection.on_answer(1, [1, 0], Instant(6)), "the second was posted after the probe");
-        probe(&mut connection, Instant(7));
+        connection.on_probe(Instant(7));
         assert!(connection.on_answer(2, [1, 0], Instant(8)), "the second is lost");
         assert_eq!(connection.outgoing[0].posted_to(), 0);
     }
@@ -415,31 +509,99 @@ mod tests {
     fn trouble_ends_with_the_answer_to_a_later_probe() {
         let mut connection = connected();
         post(&mut connection);
-        probe(&mut connection, Instant(5));
+        connection.on_probe(Instant(5));
         assert!(connection.begin_trouble(Instant(6)));
         assert!(!connection.begin_trouble(Instant(6)));
         assert!(!connection.on_answer(1, [0, 0], Instant(7)), "that was under way before");
         assert!(!connection.may_post());
-        probe(&mut connection, Instant(8));
+        connection.on_probe(Instant(8));
         assert!(connection.on_answer(2, [0, 0], Instant(9)));
         assert!(connection.may_post());
         assert_eq!((connection.epoch, connection.outgoing[0].posted_to()), (1, 0));
     }
 
     #[test]
-    fn a_silent_peer_is_never_lost_and_a_quarantine_does_not_count() {
-        const MOST: Duration = Duration(1_000);
+    fn answers_count_that_come_after_later_probes_were_sent() {
+        let mut connection = connected();
+        post(&mut connection);
+        (5..8).for_each(|now| _ = connection.on_probe(Instant(now)));
+        assert!(!connection.on_answer(2, [1, 0], Instant(9)));
+        assert_eq!(connection.probe.unanswered_since, None);
+        assert!(!connection.on_answer(1, [0, 0], Instant(9)), "older than one that was answered");
+        assert!(connection.on_answer(3, [0, 0], Instant(10)), "its frame is lost");
+        // In trouble each probe after its begin counts.
+        connection.begin_trouble(Instant(11));
+        (12..22).for_each(|now| _ = connection.on_probe(Instant(now)));
+        assert!(!connection.on_answer(3, [0, 0], Instant(23)));
+        assert!(!connection.on_answer(14, [0, 0], Instant(23)), "such a probe was never sent");
+        assert!(connection.on_answer(4, [0, 0], Instant(23)));
+        assert!(connection.trouble.is_none());
+        // What they know was posted again since.
+        post(&mut connection);
+        assert!((5..=13).all(|number| !connection.on_answer(number, [0, 0], Instant(24))));
+    }
+
+    #[test]
+    fn a_peer_is_unreachable_after_it_was_running_for_all_rounds_and_a_quarantine_does_not_count() {
+        const ROUND: Duration = Duration(1_000);
         let mut connection = connected();
         connection.begin_trouble(Instant(0));
-        assert!(!connection.is_lost(Instant(1_000_000), MOST), "it may be stopped");
-        connection.on_broken(Instant(1_000_000));
-        connection.on_broken(Instant(1_000_900));
-        assert!(!connection.is_lost(Instant(1_000_999), MOST));
-        assert!(connection.is_lost(Instant(1_001_000), MOST));
-        connection.quarantined_at = Instant(1_000_500);
-        connection.on_resumed(Instant(1_005_500));
-        assert!(!connection.is_lost(Instant(1_005_999), MOST));
-        assert!(connection.is_lost(Instant(1_006_000), MOST));
+        // It is stopped: asked again and again, it answers nothing.
+        let mut now = Instant(0);
+        for _ in 0..3 * ROUNDS {
+            assert!(!connection.asks_whether_it_runs(now + Duration(999), ROUND));
+            now = now + ROUND;
+            assert!(connection.asks_whether_it_runs(now, ROUND));
+            assert!(!connection.take_unreachable());
+        }
+        for round in 0..ROUNDS {
+            assert!(!connection.take_unreachable(), "after {round} rounds");
+            connection.on_running(now);
+            connection.on_running(now);
+            assert_eq!(connection.probe.due, now);
+            connection.quarantined_at = now;
+            now = now + Duration(5_000);
+            connection.on_resumed(now);
+            assert!(!connection.asks_whether_it_runs(now + Duration(999), ROUND));
+            now = now + ROUND;
+            assert!(connection.asks_whether_it_runs(now, ROUND));
+        }
+        assert!(connection.take_unreachable());
+        assert!(!connection.take_unreachable(), "counted anew");
+        let number = connection.on_probe(now);
+        assert!(connection.on_answer(number, [0, 0], now));
+        connection.on_running(now);
+        assert!(!connection.take_unreachable());
+    }
+
+    #[test]
+    fn frames_that_may_be_lost_hurry_a_probe_but_not_without_end() {
+        let mut connection = connected();
+        post(&mut connection);
+        connection.on_acknowledged(Instant(0));
+        connection.hurry_probe(Instant(5));
+        assert_eq!(connection.probe_due(false), Some(Instant(0) + PROBE_INTERVAL_MIN));
+        let now = Instant(0) + PROBE_INTERVAL_MIN;
+        connection.on_probe(now);
+        let due = connection.probe_due(false);
+        connection.hurry_probe(now);
+        assert_eq!(connection.probe_due(false), due, "one is under way");
+        connection.on_answer(1, [1, 0], now);
+        connection.hurry_probe(now);
+        assert_eq!(connection.probe_due(false), Some(now + PROBE_INTERVAL_MIN));
+    }
+
+    #[test]
+    fn that_a_frame_is_missing_is_told_by_an_answer_alone() {
+        let mut connection = connected();
+        for (before, after) in
+            [(Acknowledge::Progress, Acknowledge::Nothing), (Acknowledge::Gap, Acknowledge::Gap)]
+        {
+            connection.acknowledge = before;
+            // As each frame does.
+            connection.on_told([1, 0]);
+            assert_eq!(connection.acknowledge, after);
+        }
     }
 
     #[test]
@@ -454,7 +616,7 @@ mod tests {
         let mut now = Instant(0);
         for _ in 0..12 {
             now = connection.probe_due(false).unwrap();
-            connection.on_probed(now);
+            connection.on_probe(now);
         }
         assert_eq!(connection.probe_due(false), Some(now + Duration(SILENCE.0)));
     }

@@ -36,6 +36,7 @@ impl Ofi {
         let has_garbage = connection.state == State::Garbage;
         connection.state = State::Severing { quiet: 0, calls: 0 };
         connection.trouble = None;
+        self.severed_tags.insert(connection.tag_from);
         if has_garbage {
             // Nothing more is read of this peer.
             self.by_tag.remove(&connection.tag_from);
@@ -104,21 +105,24 @@ impl Ofi {
 
     /// Closes the endpoints of transfers. Those of other peers are posted again.
     fn silence_transfers(&mut self) {
-        for rail in 0..self.rails.len() {
-            self.statistics.transfers_closed += 1;
-            let closed = match self.rails[rail].close_transfers() {
-                Ok(closed) => closed,
-                Err(code) => {
-                    if !core::mem::replace(&mut self.keeps_transfers, true) {
-                        self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
-                    }
-                    continue;
+        (0..self.rails.len()).for_each(|rail| self.renew_transfers(rail));
+    }
+
+    /// Closes the endpoint of transfers of a rail, and has all of them posted again.
+    pub(crate) fn renew_transfers(&mut self, rail: usize) {
+        self.statistics.transfers_closed += 1;
+        let closed = match self.rails[rail].close_transfers() {
+            Ok(closed) => closed,
+            Err(code) => {
+                if !core::mem::replace(&mut self.keeps_transfers, true) {
+                    self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
                 }
-            };
-            for operation in closed {
-                if let Operation::Transfer { key } = operation {
-                    self.transfers.repost(key);
-                }
+                return;
+            }
+        };
+        for operation in closed {
+            if let Operation::Transfer { key } = operation {
+                self.transfers.repost(key);
             }
         }
     }

@@ -25,6 +25,7 @@
 //! | progress: completions, frames of peers | `arrival.rs` |
 //! | frames, probes and transfers go out | `posting.rs` |
 //! | errors, trouble, probes that are due, broken devices | `recovery.rs` |
+//! | reads that stand still | `stalls.rs` |
 //! | sever | `disconnect.rs` |
 //!
 //! # Reliability
@@ -56,6 +57,7 @@ mod recovery;
 mod send_buffers;
 mod sequence;
 mod sizes;
+mod stalls;
 #[cfg(test)]
 mod tests;
 mod transfers;

@@ -14,7 +14,7 @@ use core::fmt;
 use mend_base::{Duration, Instant, PeerIndex};
 use mend_ffi_ofi::{Code, Info};
 use mend_transport::{Card, Cause, Limits};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// The BTL over libfabric.
 pub struct Ofi {
@@ -24,6 +24,8 @@ pub struct Ofi {
     pub(crate) connections: Vec<Connection>,
     /// By the tag of frames from the peer.
     pub(crate) by_tag: HashMap<u64, u32>,
+    /// Tags of connections that were severed: a frame of one that is still under way must not be taken for one of a new connection.
+    pub(crate) severed_tags: HashSet<u64>,
     pub(crate) transfers: Transfers,
     pub(crate) keys: DeviceKeys,
     pub(crate) callbacks: VecDeque<Callback>,
@@ -37,6 +39,8 @@ pub struct Ofi {
     pub(crate) now: Instant,
     /// When probes are looked at next.
     pub(crate) next_timer: Instant,
+    /// When reads that may stand still are looked at next.
+    pub(crate) next_stall_look: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
     /// An endpoint of transfers could not be closed, which was reported.
@@ -147,7 +151,7 @@ pub struct Options {
     pub eager_bytes: Option<u32>,
     /// The longest chunk of a stream, in bytes; `None`: one that suits the providers.
     pub chunk_bytes: Option<u32>,
-    /// How long a way to a peer may be broken before the node daemon is asked whether the two can be connected at all.
+    /// How long the way to a peer that runs may be broken before the two count as unreachable for each other.
     pub reconnect: Duration,
     /// Where reports go.
     pub report: Box<dyn FnMut(&Report) + Send>,
@@ -209,6 +213,7 @@ impl Ofi {
             buffers,
             connections: Vec::new(),
             by_tag: HashMap::new(),
+            severed_tags: HashSet::new(),
             transfers: Transfers::default(),
             keys: DeviceKeys::default(),
             callbacks: VecDeque::new(),
@@ -217,6 +222,7 @@ impl Ofi {
             held: 0,
             now: Instant::default(),
             next_timer: Instant::default(),
+            next_stall_look: Instant::default(),
             next_repair: Instant::default(),
             keeps_transfers: false,
             next_socket_look: Instant::default(),

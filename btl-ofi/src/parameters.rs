@@ -52,6 +52,6 @@ pub const PARAMETERS: &[Parameter] = &[
         kind: ParameterKind::Number(100, 3_600_000),
         unit: "milliseconds",
         default: "10000",
-        description: "How long the way to a living peer may be broken before the two count as unreachable for each other.",
+        description: "How long the way to a peer that runs may be broken before the two count as unreachable for each other.",
     },
 ];

@@ -139,7 +139,7 @@ impl Ofi {
         if !matches!(connection.state, State::Connecting | State::Connected | State::Quarantined { .. }) {
             return;
         }
-        let rail = connection.rail;
+        let rail = answer.map_or(connection.rail, |(_, rail)| rail);
         let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let acknowledged = connection.acknowledged();
         let header = FrameHeader {
@@ -151,13 +151,14 @@ impl Ofi {
             header_bytes: 0,
             flags: if told == Acknowledge::Gap { FLAG_GAP } else { 0 },
             payload_bytes: 0,
-            probe: answer.unwrap_or(0),
+            probe: answer.map_or(0, |(number, _)| number),
         };
         let mut frame = [0; HEADER_BYTES];
         header.write(&mut frame);
         match self.rails[rail].inject(&frame, address) {
             Ok(()) => {
                 connection.answer = None;
+                connection.acknowledge = Acknowledge::Nothing;
                 connection.on_told(acknowledged);
             }
             Err(code) => self.on_post_error(index, code),
@@ -166,22 +167,22 @@ impl Ofi {
 
     /// Sends a probe: with it the peer learns at which address this process is.
     pub(crate) fn send_probe(&mut self, index: u32) {
-        let now = self.now;
         self.choose_rail(index);
         self.renew_path(index);
         let connection = &mut self.connections[index as usize];
-        connection.probe.number = connection.probe.number.wrapping_add(1).max(1);
-        connection.probe.posted_to = [0, 1].map(|class: usize| connection.outgoing[class].posted_to());
-        connection.on_probed(now);
-        let rail = connection.rail;
-        let (tag, number, epoch) = (connection.tag_to, connection.probe.number, connection.epoch);
-        let acknowledged = connection.acknowledged();
+        let number = connection.on_probe(self.now);
+        self.send_probe_by(index, self.connections[index as usize].rail, number);
+    }
+
+    /// Sends a probe by this rail; number 0: only to learn whether the rail works.
+    pub(crate) fn send_probe_by(&mut self, index: u32, rail: usize, number: u32) {
+        let connection = &self.connections[index as usize];
         let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
         let name = &self.entry.rails[rail].1;
         let header = FrameHeader {
-            tag,
+            tag: connection.tag_to,
             sequence: 0,
-            acknowledged,
+            acknowledged: connection.acknowledged(),
             kind: Kind::Probe,
             id: 0,
             header_bytes: 0,
@@ -194,11 +195,14 @@ impl Ofi {
         let out = self.buffers.bytes_mut(buffer, bytes);
         header.write(out);
         out[HEADER_BYTES..].copy_from_slice(name);
+        // An error of a probe of a broken rail says nothing new: that is what errors of an earlier epoch are.
+        let is_of_rail = number == 0;
+        let epoch = connection.epoch.wrapping_sub(u32::from(is_of_rail));
         let operation = Operation::Frame { connection: index, epoch, buffer };
         let posted = self.rails[rail].send(&mut self.buffers, rail, (buffer, bytes), address, operation);
         self.buffers.release(buffer);
         self.statistics.probes += 1;
-        if let Err(code) = posted {
+        if let Some(code) = posted.err().filter(|_| !is_of_rail) {
             self.on_error_of(index, rail, "send", (code, 0));
         }
     }
@@ -224,7 +228,11 @@ impl Ofi {
         let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
         let Some(trouble) = &mut connection.trouble else { return };
         trouble.probes += 1;
-        let is_turn = trouble.probes % 4 == turn % 4;
+        // More and more rarely: an answer that takes long must not be lost with the connection that it comes by.
+        let is_turn = match trouble.probes {
+            ..16 => trouble.probes % 4 == turn % 4,
+            _ => trouble.probes % 16 == turn,
+        };
         let rail = connection.rail;
         let Some(path) = &mut connection.paths[rail] else { return };
         if is_turn {
@@ -344,6 +352,7 @@ impl Ofi {
         // SAFETY: as above. The transfer ends only after its completion, or after the rail has closed the endpoint of transfers.
         unsafe { self.rails[rail].read(start, bytes, descriptor, from, Operation::Transfer { key }) }?;
         transfer.posted = Some(rail);
+        transfer.posted_at = self.now;
         Ok(())
     }
 
@@ -370,7 +379,9 @@ impl Ofi {
                     self.get_by_messages(key, index);
                 } else {
                     self.transfers.to_post.push_back(key);
-                    self.on_error_of(index, rail, operation, codes);
+                    if !self.leave_rail(index, rail) {
+                        self.on_error_of(index, rail, operation, codes);
+                    }
                 }
             }
         }
@@ -439,10 +450,11 @@ fn transfer_rail(
     failures: u32,
     fallback: usize,
 ) -> usize {
-    let count = paths.iter().flatten().count();
-    if count <= 1 {
+    let may_read = |path: &Option<crate::connection::Path>| path.as_ref().is_some_and(|path| !path.is_broken);
+    let count = paths.iter().filter(|path| may_read(path)).count();
+    if count == 0 || paths.len() == 1 {
         return fallback;
     }
     let turn = (key.index.wrapping_add(failures)) as usize % count;
-    paths.iter().enumerate().filter(|(_, path)| path.is_some()).nth(turn).map_or(fallback, |(rail, _)| rail)
+    paths.iter().enumerate().filter(|(_, path)| may_read(path)).nth(turn).map_or(fallback, |(rail, _)| rail)
 }

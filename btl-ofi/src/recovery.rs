@@ -2,7 +2,7 @@
 //! Errors, ways that are broken, probes that are due, and devices that are broken.
 
 use crate::classify::{Class, classify};
-use crate::connection::{Connection, SILENCE, State};
+use crate::connection::{ROUNDS, State};
 use crate::ofi::{Callback, Ofi};
 use crate::operations::{Operation, TOKENS};
 use crate::rail::Rail;
@@ -34,10 +34,6 @@ impl Ofi {
             Class::Hint | Class::Consequence => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.suspect(index, Cause::LinkDown);
-                // What was flushed says that something else happened, such as a new attempt to connect.
-                if class == Class::Hint {
-                    self.connections[index as usize].on_broken(self.now);
-                }
             }
             Class::LocalFault if self.connections[index as usize].state == State::Connecting => {
                 self.refuse_connection(index, codes.0);
@@ -49,13 +45,11 @@ impl Ofi {
                 }
                 // The peer is not to blame. The frame is tried again as after a break.
                 self.begin_trouble(index);
-                self.connections[index as usize].on_broken(self.now);
             }
             Class::Device => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.rails[rail].broken.get_or_insert(codes.0);
                 self.begin_trouble(index);
-                self.connections[index as usize].on_broken(self.now);
             }
         }
     }
@@ -74,19 +68,10 @@ impl Ofi {
     /// A frame that the device had copied was lost: which one, the provider does not tell. All peers that have not acknowledged everything
     /// are asked.
     pub(crate) fn on_anonymous_error(&mut self, rail: usize, codes: (Code, i32)) {
-        let class = classify(codes.0);
-        self.report(class, rail, "send", None, codes);
-        let now = self.now;
-        let on_rail = |connection: &&mut Connection| connection.rail == rail && connection.is_open();
-        let in_trouble = |connection: &&mut Connection| on_rail(connection) && connection.trouble.is_some();
-        let mut suspects = self.connections.iter_mut().filter(in_trouble);
-        // Of several, nobody knows which one the error is about.
-        if let (Class::Hint, Some(connection), None) = (class, suspects.next(), suspects.next()) {
-            connection.on_broken(now);
-        }
+        self.report(classify(codes.0), rail, "send", None, codes);
         for connection in &mut self.connections {
             if connection.rail == rail && connection.is_open() && connection.has_unacknowledged() {
-                connection.probe.due = self.now;
+                connection.hurry_probe(self.now);
             }
         }
         self.next_timer = self.now;
@@ -129,29 +114,27 @@ impl Ofi {
         }
         self.next_timer = self.now + TIMER_PERIOD;
         for index in 0..self.connections.len() as u32 {
-            let connection = &self.connections[index as usize];
-            let Some(due) = connection.probe_due(self.is_flushing) else { continue };
-            if self.connections[index as usize].is_lost(self.now, self.reconnect) {
-                // Once in each period: the node daemon decides what becomes of the two.
-                if let Some(trouble) = &mut self.connections[index as usize].trouble {
-                    trouble.broken_since = Some(self.now);
-                }
-                self.callbacks.push_back(Callback::Error(index, Cause::Unreachable));
-            } else if self.is_silent(index) {
-                self.suspect(index, Cause::Silent);
-            }
+            let Some(due) = self.connections[index as usize].probe_due(self.is_flushing) else { continue };
+            self.judge_silence(index);
             if due <= self.now {
                 self.send_probe(index);
             }
         }
     }
 
-    fn is_silent(&self, index: u32) -> bool {
-        let connection = &self.connections[index as usize];
-        let since = connection.probe.unanswered_since;
-        connection.state == State::Connected
-            && connection.trouble.is_none()
-            && since.is_some_and(|since| self.now - since >= SILENCE)
+    /// A peer that answers no probe: evidence, and questions whether it runs, in rounds.
+    fn judge_silence(&mut self, index: u32) {
+        let (now, round) = (self.now, Duration(self.reconnect.0 / u64::from(ROUNDS)));
+        let connection = &mut self.connections[index as usize];
+        if connection.take_unreachable() {
+            connection.is_reported = true;
+            self.callbacks.push_back(Callback::Error(index, Cause::Unreachable));
+        } else if connection.asks_whether_it_runs(now, round) {
+            connection.is_reported = true;
+            self.callbacks.push_back(Callback::Error(index, Cause::Silent));
+        } else if connection.is_silent(now) {
+            self.suspect(index, Cause::Silent);
+        }
     }
 
     /// Probes some peers that were not heard of lately: a dead one shows by an error of the probe.

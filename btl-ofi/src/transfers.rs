@@ -13,7 +13,7 @@
 //! Frames arrive once, whatever happens to the connection, so an emulated put or atomic operation happens once.
 
 use crate::keys_taken_back::KeysTakenBack;
-use mend_base::{Key, Reader, Slab, Writer};
+use mend_base::{Instant, Key, Reader, Slab, Writer};
 use mend_transport::{AccessKind, Atomic, Cookie, Exposure, Regions, Remote, SendError, Span, UserMemory};
 use std::collections::VecDeque;
 
@@ -30,6 +30,8 @@ pub struct Transfer {
     serial: u64,
     /// Posted to the device of this rail.
     pub(crate) posted: Option<usize>,
+    /// When that was.
+    pub(crate) posted_at: Instant,
     /// How often the device has failed to do it.
     pub(crate) failures: u32,
     /// Bytes of a get that have arrived in pieces.
@@ -276,6 +278,7 @@ impl Transfers {
             remote_offset,
             serial: self.next_serial,
             posted: None,
+            posted_at: Instant::default(),
             failures: 0,
             arrived: 0,
             registration: None,
@@ -407,6 +410,13 @@ impl Transfers {
         let connection = transfer.connection;
         self.queue_request(key, None);
         self.answer_keys_taken_back(connection);
+    }
+
+    /// The connection and the rail of each transfer that a device has, and when it was posted.
+    pub fn on_devices(&self) -> impl Iterator<Item = (u32, usize, Instant)> + '_ {
+        self.entries.iter().filter_map(|(_, transfer)| {
+            transfer.posted.map(|rail| (transfer.connection, rail, transfer.posted_at))
+        })
     }
 
     /// A device has forgotten a transfer: it is posted again.

@@ -4,8 +4,9 @@
 use mend_base::{Duration, Instant, PeerIndex};
 use mend_btl_ofi::{Choice, Ofi, Options, candidates, choose};
 use mend_ffi_ofi::Ofi as Library;
+use mend_testing::skip;
 use mend_transport::{
-    AmId, Btl, Card, Cause, Cookie, MessageClass, Payload, SendError, Sink, Stream, TransportId,
+    AmId, Btl, Card, Cause, ConnectError, Cookie, MessageClass, Payload, SendError, Sink, Stream, TransportId,
 };
 use std::sync::Arc;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 struct Got {
     messages: Vec<PeerIndex>,
     sendable: Vec<PeerIndex>,
+    is_severed: bool,
 }
 
 impl Sink<u32> for Got {
@@ -26,7 +28,9 @@ impl Sink<u32> for Got {
         self.sendable.push(to);
     }
     fn on_error(&mut self, _peer: PeerIndex, _endpoint: u32, _cause: Cause) {}
-    fn on_severed(&mut self, _peer: PeerIndex, _endpoint: u32) {}
+    fn on_severed(&mut self, _peer: PeerIndex, _endpoint: u32) {
+        self.is_severed = true;
+    }
 }
 
 const EARLIER: PeerIndex = PeerIndex(7);
@@ -38,8 +42,7 @@ fn a_process_at_the_address_of_an_earlier_one_gets_nothing_that_was_for_that_one
         Ok(library) => library,
         Err(error) => {
             let test = "a_process_at_the_address_of_an_earlier_one_gets_nothing_that_was_for_that_one";
-            println!("\nskipped: {test}: {error} (Debian: apt-get install libfabric1)");
-            return;
+            return skip(test, &format!("{error} (Debian: apt-get install libfabric1)"));
         }
     };
     let (mut sender, mut later) = (open(&library, 1), open(&library, 2));
@@ -67,13 +70,34 @@ fn a_process_at_the_address_of_an_earlier_one_gets_nothing_that_was_for_that_one
     assert!(later.send(from_sender, MessageClass::Data, AmId(1), &[], 0, |_| {}).is_ok(), "both ways work");
 }
 
+#[test]
+fn a_life_is_not_connected_again_after_it_was_severed_since_its_frames_may_still_come() {
+    let test = "a_life_is_not_connected_again_after_it_was_severed_since_its_frames_may_still_come";
+    let library = match Library::open(Library::DEFAULT_NAME) {
+        Ok(library) => library,
+        Err(why) => return skip(test, &why.to_string()),
+    };
+    let (mut own, first, second) = (open(&library, 1), open(&library, 2), open(&library, 3));
+    let endpoint = own.connect(PeerIndex(1), &card_of(&first)).expect("a first connection");
+    own.sever(endpoint);
+    let mut got = Got::default();
+    let mut now = 0;
+    while !got.is_severed {
+        now += 1;
+        own.progress(Instant(now), 8, &mut got);
+    }
+    assert_eq!(own.connect(PeerIndex(1), &card_of(&first)), Err(ConnectError::Unreachable));
+    assert!(own.connect(PeerIndex(1), &card_of(&second)).is_ok(), "another life at whatever address");
+}
+
 fn open(library: &Arc<Library>, instance: u64) -> Ofi {
     let choice =
         Choice { providers: "tcp".to_owned(), interfaces: "lo".to_owned(), rails: 1, one_host: true };
     let infos = choose(candidates(library, &choice).expect("a list of providers"));
     let options = Options {
         instance: instance << 32 | u64::from(std::process::id()),
-        message_bytes_max: 4096,
+        eager_bytes: Some(4096),
+        chunk_bytes: None,
         reconnect: Duration::from_millis(10_000),
         report: Box::new(|_| {}),
     };

@@ -12,7 +12,7 @@ use mend_base::{Instant, Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, Place, RankMessage};
 use mend_runtime::exit_code;
 use mend_transport::{Card, Cause};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub struct NodeDaemon {
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
+    /// Ranks that are asked whether they run, and by whom. A rank that is stopped answers when it goes on.
+    running_queries: BTreeSet<RunningQuery>,
     /// Ends that were seen, and are declared once all messages of the rank are read, in the order of their
     /// [`Effect::ReadMessages`].
     seen_ends: VecDeque<SeenEnd>,
@@ -119,6 +121,13 @@ struct Question {
     is_needed: bool,
 }
 
+/// `from` hears nothing of `about`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct RunningQuery {
+    about: u32,
+    from: u32,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct SeenEnd {
     rank: u32,
@@ -136,6 +145,7 @@ impl NodeDaemon {
             hang_report: HangReport::default(),
             policy: ExitPolicy::new(rules),
             examined: VecDeque::new(),
+            running_queries: BTreeSet::new(),
             seen_ends: VecDeque::new(),
             unreported: vec![],
             decided_at: Instant(0),
@@ -325,6 +335,7 @@ impl NodeDaemon {
             return;
         }
         self.results.failed(rank);
+        self.forget_running_queries(rank);
         self.effects.push_back(Effect::ForgetLife(rank));
         if found.is_killed() {
             self.effects.push_back(Effect::Kill(rank));
@@ -368,6 +379,10 @@ impl NodeDaemon {
             RankMessage::RecallResult(key) => self.notifier.recalled(rank, key, self.results.recall(key)),
             RankMessage::Sits(place) => {
                 self.on_place(rank, place, now);
+                true
+            }
+            RankMessage::Running => {
+                self.on_running(rank);
                 true
             }
             RankMessage::Finalize => self.on_finalize(rank),
@@ -421,6 +436,25 @@ impl NodeDaemon {
         } else {
             self.examine(Question { from, about, is_needed: cause == Cause::Refused });
         }
+        if cause == Cause::Silent && self.ranks.get(about).is_inside() {
+            self.running_queries.insert(RunningQuery { about, from });
+            self.notifier.are_you_running(about);
+        }
+    }
+
+    /// `rank` takes notices, so it is not stopped: others may not hear it because the way to it is broken. An answer that was under way when
+    /// the question came counts as well; transports ask several times.
+    fn on_running(&mut self, rank: u32) {
+        let (answered, open) =
+            core::mem::take(&mut self.running_queries).into_iter().partition(|query| query.about == rank);
+        self.running_queries = open;
+        let answered: BTreeSet<RunningQuery> = answered;
+        answered.iter().for_each(|query| self.notifier.running(query.from, rank));
+    }
+
+    /// `rank` has ended: all are notified of that instead.
+    fn forget_running_queries(&mut self, rank: u32) {
+        self.running_queries.retain(|query| query.about != rank && query.from != rank);
     }
 
     fn examine(&mut self, question: Question) {
@@ -443,6 +477,7 @@ impl NodeDaemon {
         let correct = self.ranks.finalize(rank);
         if correct {
             self.effects.push_back(Effect::ForgetLife(rank));
+            self.forget_running_queries(rank);
             // Before any rank can be notified: see `results`.
             self.results.finalized(rank);
             self.notifier.finalized(rank);
@@ -616,6 +651,49 @@ mod tests {
             }
         }
         assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
+    }
+
+    #[test]
+    fn a_silent_rank_counts_as_running_once_it_has_answered_itself() {
+        let mut daemon = daemon();
+        let peer = |rank| Peer::new(JOB, rank);
+        for from in [1, 2, 1] {
+            say(&mut daemon, from, RankMessage::Ask(peer(0), Cause::Silent));
+        }
+        while let Some(effect) = daemon.next_effect() {
+            assert!(matches!(effect, Effect::Examine(0)), "{effect:?}");
+            daemon.on_examined(0, Condition::Alive, NOW);
+        }
+        let mut notices = |rank| -> Vec<String> {
+            core::iter::from_fn(|| next_notice(&mut daemon, rank))
+                .map(|notice| format!("{notice:?}"))
+                .collect()
+        };
+        let about = |what: &str| vec![format!("{what}({:?})", peer(0))];
+        assert_eq!(notices(0), ["AreYouRunning"]);
+        assert_eq!([notices(1), notices(2)], [about("Alive"), about("Alive")], "it may be stopped");
+        say(&mut daemon, 0, RankMessage::Running);
+        let mut notices = |rank| -> Vec<String> {
+            core::iter::from_fn(|| next_notice(&mut daemon, rank))
+                .map(|notice| format!("{notice:?}"))
+                .collect()
+        };
+        assert_eq!([notices(1), notices(2)], [about("Running"), about("Running")]);
+        // Nobody has asked since.
+        say(&mut daemon, 0, RankMessage::Running);
+        assert!(next_notice(&mut daemon, 1).is_none());
+    }
+
+    #[test]
+    fn of_a_silent_rank_that_ends_only_the_end_is_told() {
+        let mut daemon = daemon();
+        say(&mut daemon, 1, RankMessage::Ask(Peer::new(JOB, 0), Cause::Silent));
+        say(&mut daemon, 0, RankMessage::Running);
+        say(&mut daemon, 2, RankMessage::Ask(Peer::new(JOB, 0), Cause::Silent));
+        say(&mut daemon, 0, RankMessage::Finalize);
+        say(&mut daemon, 0, RankMessage::Running);
+        let told: Vec<_> = core::iter::from_fn(|| next_notice(&mut daemon, 2)).collect();
+        assert!(matches!(told[..], [DaemonMessage::Finalized(_)]), "{told:?}");
     }
 
     fn examined(daemon: &mut NodeDaemon) -> Vec<u32> {

@@ -85,6 +85,8 @@ enum Queued {
     Contact(u32),
     Refused(u32, Cause),
     Alive(u32),
+    Running(u32),
+    AreYouRunning,
     /// An end that was sent before, for a rank that asked again.
     Again(End),
     Recalled(ResultKey, Option<Arc<[u8]>>),
@@ -197,9 +199,23 @@ impl Notifier {
 
     /// `to` asked about `rank`, and it lives.
     pub(crate) fn alive(&mut self, to: u32, rank: u32) {
-        // One answer is enough for all earlier questions, so a rank that asks and never reads takes no more memory.
-        if !self.addressees[to as usize].queue.contains(&Queued::Alive(rank)) {
-            self.queue(to, Queued::Alive(rank));
+        self.queue_once(to, Queued::Alive(rank));
+    }
+
+    /// `to` asked about `rank`, which has answered since.
+    pub(crate) fn running(&mut self, to: u32, rank: u32) {
+        self.queue_once(to, Queued::Running(rank));
+    }
+
+    /// `to` is asked whether it runs.
+    pub(crate) fn are_you_running(&mut self, to: u32) {
+        self.queue_once(to, Queued::AreYouRunning);
+    }
+
+    /// One answer is enough for all earlier questions, so a rank that asks and never reads takes no more memory.
+    fn queue_once(&mut self, to: u32, queued: Queued) {
+        if !self.addressees[to as usize].queue.contains(&queued) {
+            self.queue(to, queued);
         }
     }
 
@@ -346,6 +362,8 @@ impl Notifier {
             Queued::Refused(other, cause) => DaemonMessage::Refused(self.peer(other), cause),
             Queued::WhereAreYou => DaemonMessage::WhereAreYou,
             Queued::Alive(other) => DaemonMessage::Alive(self.peer(other)),
+            Queued::Running(other) => DaemonMessage::Running(self.peer(other)),
+            Queued::AreYouRunning => DaemonMessage::AreYouRunning,
             Queued::Recalled(key, ref result) => {
                 DaemonMessage::Recalled(key, result.as_deref().map(<[u8]>::to_vec))
             }

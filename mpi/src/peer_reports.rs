@@ -238,6 +238,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             Notice::Finalized(peer) => self.declare(peer, End::Finalized, layers),
             Notice::Failed(peer) => self.declare(peer, End::Failed, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
+            Notice::Running(peer) => self.running(peer, layers),
             // About no peer: the engine takes it.
             Notice::Recalled { .. } | Notice::WhereAreYou => {}
             Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
@@ -428,6 +429,15 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             self.contacts.set(index, Contact::Connected { endpoint, suspected: false });
         }
         Some(index)
+    }
+
+    /// The peer, of which its transport hears nothing, has answered the runtime.
+    fn running<N: Rdma<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) {
+        let Some(index) = self.contacts.find(peer) else { return };
+        if let Some(Contact::Connected { endpoint, .. }) = self.contacts.state(index) {
+            mend_base::reach!("mpi.peer_reports: silent, and running");
+            layers.net.on_running(endpoint);
+        }
     }
 
     /// Whether the end that is declared, and not published yet, is that the peer cannot be reached: it lives.

@@ -202,6 +202,12 @@ impl Client {
                 Some((peer, Notice::Failed(peer)))
             }
             Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
+            Some(DaemonMessage::Running(peer)) => Some((peer, Notice::Running(peer))),
+            // No notice for the engine: that it asks for notices is the answer.
+            Some(DaemonMessage::AreYouRunning) => {
+                let _ = self.say(&RankMessage::Running);
+                return None;
+            }
             Some(DaemonMessage::Recalled(key, result)) => return Some(Notice::Recalled { key, result }),
             Some(DaemonMessage::WhereAreYou) => return Some(Notice::WhereAreYou),
             Some(DaemonMessage::JobAborted(code)) => return Some(Notice::JobAborted { code }),
@@ -288,13 +294,14 @@ impl Runtime for Client {
         if let Some(peer) = self.left.pop_front() {
             return Some(Notice::Finalized(peer));
         }
-        if self.state == State::Open {
+        while self.state == State::Open {
             match receive(self.socket.as_fd(), MayBlock::No) {
                 ReceiveResult::Nothing => {
                     self.readable = false;
                     return None;
                 }
                 ReceiveResult::Closed => self.lose(),
+                // Not each packet is a notice.
                 ReceiveResult::Packet(packet) => {
                     if let Some(notice) = self.read(packet) {
                         return Some(notice);
@@ -535,6 +542,21 @@ mod tests {
             assert!(matches!(client.notice(), Some(Notice::Alive(_))));
             assert!(client.notice().is_none());
         }
+    }
+
+    #[test]
+    fn the_question_whether_it_runs_is_answered_when_notices_are_taken_and_hides_none_behind_it() {
+        let (mut client, socket, _notices) = joined();
+        say(&socket, &encode(&DaemonMessage::AreYouRunning));
+        say(&socket, &encode(&DaemonMessage::Running(Peer::new(JOB, 1))));
+        let answered = |socket: &OwnedFd| match receive(socket.as_fd(), MayBlock::No) {
+            ReceiveResult::Packet(packet) => matches!(decode(&packet.bytes), Some(RankMessage::Running)),
+            _ => false,
+        };
+        assert!(!answered(&socket), "a process that is stopped takes no notice");
+        assert!(matches!(client.notice(), Some(Notice::Running(peer)) if peer.number() == 1));
+        assert!(answered(&socket) && !answered(&socket));
+        assert!(client.notice().is_none());
     }
 
     fn is_readable(client: &Client) -> bool {

@@ -5,7 +5,9 @@
 //!   rank ── Hello ─────────────────────▶ daemon      version, layout, secret, rank, namespaces
 //!        ◀─ Welcome + bells, notices ──              or HelloRefused, whose bytes never change with the version
 //!        ── Publish + outbox, life ────▶             Lookup, Refuse, Ask, RecallResult, Abort, AbortSome, GiveUp: in any order
-//!        ◀─ Contact + outbox, life ────              Refused, Finalized, Failed, Alive, Recalled, JobAborted
+//!        ◀─ Contact + outbox, life ────              Refused, Finalized, Failed, Alive, Running, Recalled, JobAborted
+//!        ◀─ AreYouRunning ─────────────
+//!        ── Running ───────────────────▶             once it takes notices: not while it is stopped
 //!        ── LeaveResult ... Finalize ──▶             for each result that others may ask for, then the last message
 //! ```
 //!
@@ -18,7 +20,7 @@ use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -80,6 +82,8 @@ pub enum RankMessage {
     RecallResult(ResultKey),
     /// Says in which call the rank sits.
     Sits(Place),
+    /// Answers [`DaemonMessage::AreYouRunning`].
+    Running,
     /// Leaves MPI.
     Finalize,
     /// Ends the job.
@@ -165,6 +169,10 @@ pub enum DaemonMessage {
     Failed(Peer),
     /// A peer, about which the rank asked, lives.
     Alive(Peer),
+    /// A peer, about which the rank asked because of [`Cause::Silent`], has answered [`DaemonMessage::AreYouRunning`] since.
+    Running(Peer),
+    /// Asks for [`RankMessage::Running`]: another rank hears nothing of this one.
+    AreYouRunning,
     /// The result that a rank has left under that key, if there is one: at most [`RESULT_BYTES_MAX`] bytes.
     Recalled(ResultKey, Option<Vec<u8>>),
     /// Asks in which call the rank sits.
@@ -206,6 +214,7 @@ mod kind {
     pub const LEAVE_RESULT: u8 = 10;
     pub const RECALL_RESULT: u8 = 11;
     pub const SITS: u8 = 12;
+    pub const RUNNING: u8 = 13;
     pub const WELCOME: u8 = 64;
     pub const HELLO_REFUSED: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -216,6 +225,8 @@ mod kind {
     pub const JOB_ABORTED: u8 = 71;
     pub const RECALLED: u8 = 72;
     pub const WHERE_ARE_YOU: u8 = 73;
+    pub const PEER_RUNNING: u8 = 74;
+    pub const ARE_YOU_RUNNING: u8 = 75;
 }
 
 impl Wire for RankMessage {
@@ -247,6 +258,7 @@ impl Wire for RankMessage {
                 key.write(out);
             }
             RankMessage::Sits(place) => place.write(out),
+            RankMessage::Running => out.u8(kind::RUNNING),
             RankMessage::Finalize => out.u8(kind::FINALIZE),
             RankMessage::GiveUp => out.u8(kind::GIVE_UP),
             RankMessage::Abort(code) => {
@@ -270,6 +282,7 @@ impl Wire for RankMessage {
             kind::LEAVE_RESULT => RankMessage::LeaveResult(ResultKey::read(from)?, read_result(from)?),
             kind::RECALL_RESULT => RankMessage::RecallResult(ResultKey::read(from)?),
             kind::SITS => RankMessage::Sits(Place::read(from)?),
+            kind::RUNNING => RankMessage::Running,
             kind::FINALIZE => RankMessage::Finalize,
             kind::GIVE_UP => RankMessage::GiveUp,
             kind::ABORT => RankMessage::Abort(from.u32()? as i32),
@@ -363,6 +376,8 @@ impl Wire for DaemonMessage {
             }
             DaemonMessage::Failed(peer) => peer_message(out, kind::FAILED, *peer),
             DaemonMessage::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
+            DaemonMessage::Running(peer) => peer_message(out, kind::PEER_RUNNING, *peer),
+            DaemonMessage::AreYouRunning => out.u8(kind::ARE_YOU_RUNNING),
             DaemonMessage::Recalled(key, result) => {
                 out.u8(kind::RECALLED);
                 key.write(out);
@@ -393,6 +408,8 @@ impl Wire for DaemonMessage {
             kind::FINALIZED => DaemonMessage::Finalized(read_peers(from, FINALIZED_MAX)?),
             kind::FAILED => DaemonMessage::Failed(Peer(from.u64()?)),
             kind::ALIVE => DaemonMessage::Alive(Peer(from.u64()?)),
+            kind::PEER_RUNNING => DaemonMessage::Running(Peer(from.u64()?)),
+            kind::ARE_YOU_RUNNING => DaemonMessage::AreYouRunning,
             kind::RECALLED => {
                 let key = ResultKey::read(from)?;
                 let result = if read_bool(from)? { Some(read_result(from)?) } else { None };
@@ -591,7 +608,7 @@ mod tests {
         {
             all.push(RankMessage::Sits(Place { is_blocked, seconds: 7, what }));
         }
-        all.push(RankMessage::RecallResult(KEY));
+        all.extend([RankMessage::RecallResult(KEY), RankMessage::Running]);
         all
     }
 
@@ -618,6 +635,8 @@ mod tests {
             DaemonMessage::Finalized(vec![PEER; FINALIZED_MAX]),
             DaemonMessage::Failed(PEER),
             DaemonMessage::Alive(PEER),
+            DaemonMessage::Running(PEER),
+            DaemonMessage::AreYouRunning,
             DaemonMessage::JobAborted(3),
             DaemonMessage::WhereAreYou,
         ]);

@@ -25,7 +25,8 @@ pub trait Runtime {
     /// Asks whether `peer`, another process, has failed, because it is suspected or waited for ([`Cause::NoEvidence`]): the node
     /// daemon examines it, and answers by [`Notice::Failed`] or [`Notice::Alive`], or by [`Notice::Finalized`] if it has left. A
     /// peer that wrote [`Cause::Garbage`] is killed, so the answer is its end. [`Cause::Refused`]: a message between the two is needed that
-    /// cannot be delivered, as they could not connect; this process or the peer is killed, unless the peer has left.
+    /// cannot be delivered, as they could not connect; this process or the peer is killed, unless the peer has left. [`Cause::Silent`]: after
+    /// that answer, the peer itself is asked whether it runs ([`Notice::Running`]).
     fn ask(&mut self, peer: Peer, cause: Cause);
     /// Changes whenever [`notice`](Runtime::notice) has something new. One load of a cache line that is written only for a
     /// notice to this process, and so for no message between ranks.
@@ -141,6 +142,9 @@ pub enum Notice {
     Failed(Peer),
     /// The peer, about which this process asked, lives.
     Alive(Peer),
+    /// The peer, about which this process asked because of [`Cause::Silent`], has answered since: it runs and takes notices. There is no such
+    /// notice for as long as the peer is stopped.
+    Running(Peer),
     /// The answer to [`recall_result`](Runtime::recall_result).
     Recalled {
         /// The result that this process asked for.

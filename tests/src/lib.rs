@@ -30,5 +30,6 @@ pub mod trace;
 pub mod tried;
 pub mod watchdog;
 pub mod watched_command;
+pub mod wires;
 
 pub use mend_testing::{Scratch, say, skip};

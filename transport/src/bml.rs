@@ -218,6 +218,14 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
+    fn on_running(&mut self, endpoint: Self::Endpoint) {
+        match endpoint {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().on_running(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().on_running(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).on_running(endpoint),
+        }
+    }
+
     fn sever(&mut self, endpoint: Self::Endpoint) {
         match endpoint {
             BmlEndpoint::Loopback(endpoint) => self.loopback().sever(endpoint),

@@ -59,6 +59,10 @@ pub trait Btl {
     /// that was `Busy` gets `on_sendable`. Puts and atomics whose outcome is not known end as [`SendError::Unknown`]. No effect on
     /// an endpoint that is not quarantined, or whose peer wrote garbage.
     fn resume(&mut self, endpoint: Self::Endpoint);
+    /// The peer of an endpoint that was reported as [`Cause::Silent`](crate::Cause::Silent) has answered through the runtime: its process runs.
+    /// A BTL that goes on hearing nothing of a peer that runs may report [`Cause::Unreachable`](crate::Cause::Unreachable) in the end; of one
+    /// that is stopped it must not.
+    fn on_running(&mut self, _endpoint: Self::Endpoint) {}
     /// Closes the endpoint for good. Called in any state, also more than once; the second call has no effect. Each send from
     /// now on fails with `Severed`.
     ///

@@ -25,6 +25,8 @@ pub trait Network {
     fn quarantine(&mut self, endpoint: u32);
     /// Continues with a peer that lives: [`Btl::resume`].
     fn resume(&mut self, endpoint: u32);
+    /// The silent peer has answered through the runtime: [`Btl::on_running`].
+    fn on_running(&mut self, endpoint: u32);
     /// Delivers what is complete and closes the endpoint for good: [`Btl::sever`].
     fn sever(&mut self, endpoint: u32);
     /// Closes an endpoint to a process that has ended: [`Btl::sever_dead`].
@@ -128,6 +130,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
 
     fn resume(&mut self, endpoint: u32) {
         Btl::resume(self, endpoint);
+    }
+
+    fn on_running(&mut self, endpoint: u32) {
+        Btl::on_running(self, endpoint);
     }
 
     fn sever(&mut self, endpoint: u32) {

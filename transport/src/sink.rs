@@ -70,7 +70,8 @@ pub enum Cause {
     Exited,
     /// The link is down; the process may live.
     LinkDown,
-    /// Nothing arrived for longer than the transport expects.
+    /// Nothing arrived for longer than the transport expects. The peer itself is asked whether it runs, and its answer comes to
+    /// [`Btl::on_running`](crate::Btl::on_running).
     Silent,
     /// The peer, or the kernel, refused the connection.
     Refused,
@@ -80,7 +81,7 @@ pub enum Cause {
     LayoutDiffers,
     /// Memory for the connection could not be reserved, at this end or at the other.
     NoMemory,
-    /// The way to the peer has been broken for longer than the transport waits, although the process lives.
+    /// The way to the peer has been broken for longer than the transport waits, although the process lives and runs.
     Unreachable,
     /// No evidence: no transport reports this. A process that waits only asks whether the peer lives.
     NoEvidence,

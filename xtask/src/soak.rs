@@ -188,6 +188,14 @@ const TABLE: &[Soak] = &[
         steps: runs::stops,
     },
     Soak {
+        name: "wires",
+        sentence: "over libfabric, wires cut for 3 s and connections reset at either end, both, and again, 100 times each: no error",
+        long: seconds(600),
+        short: seconds(30),
+        sample: None,
+        steps: runs::wires,
+    },
+    Soak {
         name: "told",
         sentence: "garbage by a living peer, a core dump of 1 GiB, every blocked call, the notice page muted",
         long: seconds(60),

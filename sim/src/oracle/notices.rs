@@ -135,6 +135,13 @@ impl NoticeOracle {
                 let asked = notices.asked.remove(&peer);
                 assert!(asked, "rank {rank} is notified that rank {peer} lives, but did not ask");
             }
+            Notice::Running(peer) => {
+                let ended = notices.knows_end(peer.number());
+                assert!(
+                    !ended,
+                    "rank {rank} is notified that rank {peer:?} runs, after the end of that rank"
+                );
+            }
             Notice::Recalled { key, result } => notices.on_recalled(rank, *key, result.as_ref()),
             Notice::JobAborted { .. } => panic!("no rank is notified of the end of the job"),
             Notice::WhereAreYou => panic!("no rank reports a hang"),

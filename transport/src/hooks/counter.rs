@@ -250,6 +250,10 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.resume(endpoint);
     }
 
+    fn on_running(&mut self, endpoint: B::Endpoint) {
+        self.inner.on_running(endpoint);
+    }
+
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.note_sever(endpoint);
         self.inner.sever(endpoint);

@@ -232,6 +232,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.resume(endpoint);
     }
 
+    fn on_running(&mut self, endpoint: B::Endpoint) {
+        self.inner.on_running(endpoint);
+    }
+
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.set_state(endpoint, &[State::Connecting, State::Connected, State::Quarantined], State::Severed);
         self.inner.sever(endpoint);

@@ -26,6 +26,8 @@ pub enum Event<E> {
     Quarantine(E),
     /// `resume`.
     Resume(E),
+    /// `on_running`.
+    Running(E),
     /// `sever`.
     Sever(E),
     /// `send`: to, class, id, bytes of the header, bytes of the payload, answer.
@@ -137,6 +139,11 @@ impl<B: Btl> Btl for Tracer<B> {
     fn resume(&mut self, endpoint: B::Endpoint) {
         self.log.push(Event::Resume(endpoint));
         self.inner.resume(endpoint);
+    }
+
+    fn on_running(&mut self, endpoint: B::Endpoint) {
+        self.log.push(Event::Running(endpoint));
+        self.inner.on_running(endpoint);
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {

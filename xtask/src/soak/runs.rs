@@ -157,6 +157,26 @@ pub fn stops(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
     Ok(vec![Step { seed: Some(seed), ..step }])
 }
 
+/// Each kind of break so often as fits; a cut takes some 4 s, and a reset of each of four kinds 0.3 s.
+pub fn wires(place: &Place, time: Duration) -> Outcome<Vec<Step>> {
+    let times = (time.as_secs() / 6).max(1);
+    let mut cargo = place.cargo();
+    cargo.args([
+        "test",
+        "--package",
+        "mend-tests",
+        "--test",
+        "wires",
+        "--",
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    cargo.env("MENDTEST_CUTS", times.to_string()).env("MENDTEST_RESETS", times.to_string());
+    let sentence =
+        format!("wires cut and connections reset {times} times each under traffic, and cut for good");
+    Ok(vec![Step::new("wires", &sentence, cargo).within(4 * time + COMPILING)])
+}
+
 /// Garbage, core dumps, and detection times of deaths; run once, whatever the duration.
 pub fn told(place: &Place, _time: Duration) -> Outcome<Vec<Step>> {
     let (cargo, seed) = killing(place, "deaths");

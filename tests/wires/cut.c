@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/* cut FOLDER: all ranks exchange messages until a call fails, while the harness cuts the wire between some of them for good. Each rank prints the
+ * class of its error. When all have had one, they revoke, agree and shrink, and those that are still there print how many they are. */
+#include "meeting.h"
+
+/* Each rank gets a number of each other one. */
+static int exchange(int number)
+{
+    int error = MPI_SUCCESS;
+    for (int step = 1; step < size && error == MPI_SUCCESS; step++) {
+        int to = (rank + step) % size, from = (rank + size - step) % size, got = -1;
+        error = MPI_Sendrecv(&number, 1, MPI_INT, to, 0, &got, 1, MPI_INT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (error == MPI_SUCCESS && got != number)
+            MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return error;
+}
+
+/* Waits until each rank has had its error: the ranks cannot tell each other, and the first that repairs may be the end of another one. */
+static void meet(void)
+{
+    char name[64];
+    snprintf(name, sizeof name, "failed-%d", rank);
+    announce(name);
+    for (int other = 0; other < size; other++) {
+        snprintf(name, sizeof name, "failed-%d", other);
+        while (!exists(name))
+            usleep(1000);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int error = MPI_SUCCESS, flag = 1, left;
+    MPI_Comm rest;
+    begin(&argc, &argv);
+    for (int number = 0; error == MPI_SUCCESS; number++) {
+        error = exchange(number);
+        if (number == 0 && rank == 0 && error == MPI_SUCCESS)
+            announce("running");
+    }
+    printf("rank %d: error %s\n", rank, class_of(error));
+    fflush(stdout);
+    meet();
+    error = MPIX_Comm_revoke(MPI_COMM_WORLD);
+    if (error != MPI_SUCCESS)
+        printf("rank %d: revoke: %s\n", rank, class_of(error));
+    error = MPIX_Comm_agree(MPI_COMM_WORLD, &flag);
+    printf("rank %d: agreed: %s\n", rank, class_of(error));
+    error = MPIX_Comm_shrink(MPI_COMM_WORLD, &rest);
+    if (error != MPI_SUCCESS)
+        printf("rank %d: shrink: %s\n", rank, class_of(error));
+    MPI_Comm_size(rest, &left);
+    flag = 1;
+    error = MPIX_Comm_agree(rest, &flag);
+    printf("rank %d: goes on as one of %d: %s\n", rank, left, class_of(error));
+    MPI_Finalize();
+    return 0;
+}
