@@ -215,6 +215,13 @@ impl Ofi {
         (self.transfers.held(), self.rails.iter().map(|rail| rail.operations.len()).sum())
     }
 
+    /// Whether nothing is under way: all that was accepted has arrived at peers, no transfer is unfinished, and no way to a peer is broken.
+    pub fn is_settled(&self) -> bool {
+        let is_settled = |connection: &Connection| connection.trouble.is_none() && connection.is_flushed();
+        self.transfers.entries.is_empty()
+            && self.connections.iter().filter(|connection| connection.is_open()).all(is_settled)
+    }
+
     pub(crate) fn report(
         &mut self,
         class: Class,

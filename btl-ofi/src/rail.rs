@@ -5,6 +5,7 @@
 //! through the second, which nobody needs to know: it can be closed and opened again, which is the one way to make sure that no outstanding
 //! read writes a buffer any more (I7). Reads of other peers that were outstanding are begun again.
 
+use crate::classify::{Class, classify};
 use crate::operations::{Operation, Operations, TOKENS};
 use crate::receive_buffers::ReceiveBuffers;
 use crate::send_buffers::{BufferKey, SendBuffers};
@@ -42,7 +43,10 @@ impl Rail {
         let device = open_device(info)?;
         let endpoint = Endpoint::open(&device, frame_bytes_max)?;
         let mut receive = ReceiveBuffers::new(&device, frame_bytes_max)?;
-        if let Err(code) = receive.post(&endpoint) {
+        // Buffers for which there was no room are posted by progress.
+        if let Err(code) = receive.post(&endpoint)
+            && classify(code) != Class::Again
+        {
             // Before the buffers, some of which it may have.
             drop(endpoint);
             return Err(code);
@@ -98,7 +102,6 @@ impl Rail {
     }
 
     fn on_call_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
         if classify(code) == Class::Device {
             self.broken = Some(code);
         }
@@ -225,7 +228,6 @@ impl Rail {
 
     /// A call of the completion queue failed. A lack of memory may pass; with any other error no completion comes any more.
     fn on_queue_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
         if classify(code) != Class::Again {
             self.broken = Some(code);
         }
