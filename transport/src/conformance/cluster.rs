@@ -212,8 +212,11 @@ impl<F: Fixture> Cluster<F> {
     /// Makes the rounds of `sender` after which all that it sent has left it: it is where the peer finds it also if `sender` dies. What may be
     /// lost on its way has left when the peer has it.
     pub fn let_leave(&mut self, sender: usize) {
-        if F::LOSES {
-            self.settle();
+        for _ in 0..UNSETTLED_ROUNDS {
+            if !F::LOSES || self.is_settled() {
+                break;
+            }
+            self.progress_all();
         }
         for _ in 0..F::ROUNDS_TO_LEAVE {
             self.progress(sender);
