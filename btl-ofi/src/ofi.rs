@@ -162,7 +162,7 @@ impl Ofi {
         let mut names = Vec::new();
         for info in infos.into_iter().take(RAILS_MAX) {
             let (provider, interface) = (info.provider(), info.domain());
-            let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
+            let opened = Rail::open(info, None, frame_bytes_max).and_then(|rail| {
                 buffers.set_device(rails.len(), rail.device())?;
                 let name = rail.name()?;
                 Ok((rail, name))

@@ -76,6 +76,9 @@ impl Ofi {
     pub(crate) fn on_anonymous_error(&mut self, rail: usize, codes: (Code, i32)) {
         let class = classify(codes.0);
         self.report(class, rail, "send", None, codes);
+        if class == Class::Device {
+            self.rails[rail].broken.get_or_insert(codes.0);
+        }
         let now = self.now;
         let on_rail = |connection: &&mut Connection| connection.rail == rail && connection.is_open();
         let in_trouble = |connection: &&mut Connection| on_rail(connection) && connection.trouble.is_some();
@@ -98,6 +101,9 @@ impl Ofi {
         let codes = (failure.code, failure.provider_code);
         if failure.flags & FI_MULTI_RECV != 0 {
             self.rails[rail].on_returned(token);
+            if failure.code != Code::TRUNCATED {
+                self.rails[rail].on_receive_error(failure.code);
+            }
         } else if failure.code != Code::TRUNCATED {
             self.report(classify(failure.code), rail, "receive", None, codes);
             self.rails[rail].on_lost(failure.code);
@@ -171,9 +177,12 @@ impl Ofi {
         }
     }
 
-    /// Opens broken devices again. Peers learn the new address from the probes that follow.
+    /// Opens broken devices again.
     pub(crate) fn repair_rails(&mut self) {
         for rail in 0..self.rails.len() {
+            if let Some(code) = self.rails[rail].new_receive_fault() {
+                self.report(Class::LocalFault, rail, "receive", None, (code, 0));
+            }
             if self.rails[rail].broken.is_some() && self.now >= self.next_repair {
                 self.repair(rail);
             }
@@ -186,16 +195,37 @@ impl Ofi {
         if let Some(code) = self.rails[rail].broken {
             self.report(Class::Device, rail, "the completion queue", None, (code, 0));
         }
-        let frame_bytes_max = self.rails[rail].frame_bytes_max();
-        let Some(info) = self.rails[rail].device().info().try_clone() else { return };
-        let opened = Rail::open(info, frame_bytes_max).and_then(|new| Ok((new.name()?, new)));
-        let Ok((name, new)) = opened else { return };
-        if self.buffers.set_device(rail, new.device()).is_err() {
+        self.break_ways(rail);
+        let before = self.entry.rails[rail].1.clone();
+        if self.replace(rail, None).is_none() {
             return;
         }
+        // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
+        // the new one from the probes that follow.
+        let _ = self.replace(rail, Some(&before));
+        self.statistics.reopened += 1;
+        self.reinsert_paths(rail);
+    }
+
+    /// The ways over this rail are broken, also those on which nothing is sent now.
+    fn break_ways(&mut self, rail: usize) {
+        for index in 0..self.connections.len() as u32 {
+            if self.connections[index as usize].rail == rail {
+                self.begin_trouble(index);
+                self.connections[index as usize].on_broken(self.now);
+            }
+        }
+    }
+
+    /// Replaces a device by a new one, at this address or at any. `None`: it could not be opened, and the earlier one stays.
+    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Option<()> {
+        let frame_bytes_max = self.rails[rail].frame_bytes_max();
+        let info = self.rails[rail].device().info().try_clone()?;
+        let new = Rail::open(info, at, frame_bytes_max).ok()?;
+        let name = new.name().ok()?;
+        self.buffers.set_device(rail, new.device()).ok()?;
         let mut old = core::mem::replace(&mut self.rails[rail], new);
         self.entry.rails[rail].1 = name;
-        self.statistics.reopened += 1;
         let forgotten = old.operations.end_all(|_| true);
         // Closes the endpoints: from now on the device accesses no buffer of these operations.
         drop(old);
@@ -205,7 +235,7 @@ impl Ofi {
                 Operation::Transfer { key } => self.transfers.repost(key),
             }
         }
-        self.reinsert_paths(rail);
+        Some(())
     }
 
     fn reinsert_paths(&mut self, rail: usize) {
