@@ -66,10 +66,9 @@ impl Btl for Ofi {
         let State::Quarantined { connected } = connection.state else { return };
         connection.state = if connected { State::Connected } else { State::Connecting };
         connection.is_reported = false;
+        // The next probe is due when it was before: at once after a first piece of evidence. If each probe fails at once, quarantines, whose time
+        // does not count, must not follow each other without a pause: the way would be broken for ever.
         connection.on_resumed(now);
-        if connection.trouble.is_some() {
-            connection.probe.due = now;
-        }
         self.next_timer = now;
         self.list(endpoint);
         self.offer_room(endpoint);

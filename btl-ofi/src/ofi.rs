@@ -191,7 +191,7 @@ impl Ofi {
         let mut names = Vec::new();
         for info in infos.into_iter().take(RAILS_MAX) {
             let (provider, interface) = (info.provider(), info.domain());
-            let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
+            let opened = Rail::open(info, None, frame_bytes_max).and_then(|rail| {
                 let prepared = buffers.prepare(rail.device())?;
                 buffers.set_device(rails.len(), rail.device(), prepared);
                 let name = rail.name()?;
@@ -249,6 +249,13 @@ impl Ofi {
     /// Unfinished transfers, regions and exposures, and operations that the devices have: all zero after everything has ended.
     pub fn held(&self) -> (usize, usize) {
         (self.transfers.held(), self.rails.iter().map(|rail| rail.operations.len()).sum())
+    }
+
+    /// Whether nothing is under way: all that was accepted has arrived at peers, no transfer is unfinished, and no way to a peer is broken.
+    pub fn is_settled(&self) -> bool {
+        let is_settled = |connection: &Connection| connection.trouble.is_none() && connection.is_flushed();
+        self.transfers.entries.is_empty()
+            && self.connections.iter().filter(|connection| connection.is_open()).all(is_settled)
     }
 
     pub(crate) fn report(

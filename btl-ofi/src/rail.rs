@@ -5,6 +5,7 @@
 //! through the second, which nobody needs to know: it can be closed and opened again, which is the one way to make sure that no outstanding
 //! read writes a buffer any more (I7). Reads of other peers that were outstanding are begun again.
 
+use crate::classify::{Class, classify};
 use crate::frame::FrameHeader;
 use crate::operations::{Operation, Operations, TOKENS};
 use crate::receive_buffers::ReceiveBuffers;
@@ -30,6 +31,8 @@ pub struct Rail {
     events: VecDeque<Event>,
     /// Receive buffers that failed and were not given back.
     lost: u32,
+    /// The first fault of this process in posting receive buffers, and whether it was reported.
+    receive_fault: Option<(Code, bool)>,
     /// The device is broken, and is to be opened again.
     pub(crate) broken: Option<Code>,
 }
@@ -38,12 +41,18 @@ pub struct Rail {
 const BATCH: usize = 16;
 
 impl Rail {
-    /// Opens the device that `info` describes, for frames of at most `frame_bytes_max` bytes.
-    pub fn open(info: Info, frame_bytes_max: usize) -> Result<Rail, Code> {
+    /// Opens the device that `info` describes, for frames of at most `frame_bytes_max` bytes; `name`: at this address.
+    pub fn open(info: Info, name: Option<&[u8]>, frame_bytes_max: usize) -> Result<Rail, Code> {
         let device = open_device(info)?;
-        let endpoint = Endpoint::open(&device, frame_bytes_max)?;
+        let endpoint = match name {
+            None => Endpoint::open(&device, frame_bytes_max)?,
+            Some(name) => Endpoint::open_at(&device, name, frame_bytes_max)?,
+        };
         let mut receive = ReceiveBuffers::new(&device, frame_bytes_max)?;
-        if let Err(code) = receive.post(&endpoint) {
+        // Buffers for which there was no room are posted by progress.
+        if let Err(code) = receive.post(&endpoint)
+            && classify(code) != Class::Again
+        {
             // Before the buffers, some of which it may have.
             drop(endpoint);
             return Err(code);
@@ -59,6 +68,7 @@ impl Rail {
             inject_bytes_max,
             events: VecDeque::with_capacity(BATCH),
             lost: 0,
+            receive_fault: None,
             broken: None,
         })
     }
@@ -94,15 +104,23 @@ impl Rail {
         if self.receive.has_returned()
             && let Err(code) = self.receive.post(&self.endpoint)
         {
-            self.on_call_error(code);
+            self.on_receive_error(code);
         }
     }
 
-    fn on_call_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
-        if classify(code) == Class::Device {
-            self.broken = Some(code);
+    /// A receive buffer was not posted, or came back with an error; it is posted again in any case.
+    pub fn on_receive_error(&mut self, code: Code) {
+        match classify(code) {
+            Class::Device => self.broken = Some(code),
+            Class::LocalFault => _ = self.receive_fault.get_or_insert((code, false)),
+            Class::Again | Class::Consequence | Class::Hint => {}
         }
+    }
+
+    /// A fault in posting receive buffers that is to be reported: once for each device, since it may come with each call.
+    pub fn new_receive_fault(&mut self) -> Option<Code> {
+        let (code, is_reported) = self.receive_fault.as_mut()?;
+        (!core::mem::replace(is_reported, true)).then_some(*code)
     }
 
     // Hot: per message.
@@ -257,7 +275,6 @@ impl Rail {
 
     /// A call of the completion queue failed. A lack of memory may pass; with any other error no completion comes any more.
     fn on_queue_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
         if classify(code) != Class::Again {
             self.broken = Some(code);
         }

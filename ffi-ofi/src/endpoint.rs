@@ -5,6 +5,7 @@ use crate::bindings as fi;
 use crate::descriptors::closing_on_exec;
 use crate::device::{Device, Opened, close, control};
 use crate::error::Code;
+use crate::info::Info;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use std::sync::Arc;
@@ -53,10 +54,16 @@ type Descriptor = *mut c_void;
 impl Endpoint {
     /// Opens an endpoint. `buffer_rest`: a buffer for several messages is given back when less than this number of bytes is left of it.
     pub fn open(device: &Device, buffer_rest: usize) -> Result<Endpoint, Code> {
-        closing_on_exec(|| Endpoint::open_and_enable(device, buffer_rest))
+        closing_on_exec(|| Endpoint::open_with(device, &device.0.info, buffer_rest))
     }
 
-    fn open_and_enable(device: &Device, buffer_rest: usize) -> Result<Endpoint, Code> {
+    /// The same, with the address that an earlier endpoint had, which is closed: what its [`name`](Endpoint::name) returned.
+    pub fn open_at(device: &Device, name: &[u8], buffer_rest: usize) -> Result<Endpoint, Code> {
+        let info = device.0.info.at(name).ok_or(Code::INVALID)?;
+        closing_on_exec(|| Endpoint::open_with(device, &info, buffer_rest))
+    }
+
+    fn open_with(device: &Device, info: &Info, buffer_rest: usize) -> Result<Endpoint, Code> {
         let opened = &device.0;
         // SAFETY: an open domain.
         let domain = unsafe { &*opened.domain };
@@ -64,7 +71,7 @@ impl Endpoint {
         let open = unsafe { domain.ops.as_ref() }.and_then(|ops| ops.endpoint).ok_or(Code::NO_FUNCTION)?;
         let mut endpoint = ptr::null_mut();
         // SAFETY: an open domain, an fi_info of it, a writable pointer.
-        let result = unsafe { open(opened.domain, opened.info.as_ptr(), &mut endpoint, ptr::null_mut()) };
+        let result = unsafe { open(opened.domain, info.as_ptr(), &mut endpoint, ptr::null_mut()) };
         Code::check(result)?;
         let mut endpoint = Endpoint { endpoint, device: Arc::clone(opened) };
         // First, because the providers of 1.17 end the process when an endpoint without addresses is closed. So it stays open then.

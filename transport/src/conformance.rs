@@ -77,6 +77,10 @@ pub trait Fixture: Sized {
     /// So many rounds without a callback mean that everything has arrived that was sent.
     const QUIET_ROUNDS: usize = 64;
 
+    /// Whether messages are lost, or connections break, by themselves: the BTL then sends again, which takes rounds of both processes, and
+    /// peers are not served alike. [`is_settled`](Fixture::is_settled) tells when it has.
+    const LOSES: bool = false;
+
     /// Why no BTL can be made here, such as a library that is not installed: then each test counts as skipped.
     fn unavailable() -> Option<String> {
         None
@@ -98,6 +102,12 @@ pub trait Fixture: Sized {
 
     /// Called after each round without a callback: a network lets time pass, so that the kernel moves bytes.
     fn wait(&mut self) {}
+
+    /// Whether nothing that the BTL has accepted is under way.
+    fn is_settled(&mut self, btl: &mut Self::Btl) -> bool {
+        let _ = btl;
+        true
+    }
 
     /// Breaks the connection to process `to` as process `from`, whose BTL and endpoint these are, has it: as a reset does, with both
     /// processes alive. The transport finds out by itself. `false`: this transport has no connection that can break.
