@@ -596,6 +596,7 @@ impl Endpoint {
             return events;
         }
         self.state = EndpointState::Severed;
+        network.remote_memory.sever(me, self.peer);
         sink.on_severed(self.index, at);
         events + 1
     }

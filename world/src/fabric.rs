@@ -257,11 +257,18 @@ fn hangs(child: BorrowedFd<'_>, pid: Pid) -> bool {
             Ok(_) | Err(_) => return false,
         }
         let used = processor_time(pid);
-        if used == used_before || used.is_none_or(|used| used.as_secs() >= CHILD_SECONDS) {
+        if used == used_before && is_asleep(pid) || used.is_none_or(|used| used.as_secs() >= CHILD_SECONDS) {
             return true;
         }
         used_before = used;
     }
+}
+
+/// Whether a process sleeps, or nothing is known of it. One that waits for a processor does not.
+fn is_asleep(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // The state stands behind the name, which may hold anything.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
 }
 
 /// The processor's time that a process has used; `None`: it cannot be read.
