@@ -4,7 +4,7 @@
 use super::pair::Pair;
 use super::rows::{Outcome, Row, When};
 use super::traffic::Traffic;
-use mend_btl_ofi::{Class, classify};
+use mend_btl_ofi::Class;
 use mend_fabric_shim::{Shim, Site};
 use mend_ffi_ofi::{Code, Ofi as Library};
 use mend_transport::Cause;
@@ -42,7 +42,7 @@ impl Place {
         if self.left() != before {
             return Err(format!("left open: {before:?} became {:?}: {}", self.left(), self.shim.report()));
         }
-        seen.outcome(code)
+        seen.outcome(code, row.class(code))
     }
 
     /// Objects of the library, and descriptors, that are open.
@@ -62,7 +62,7 @@ impl Place {
     }
 
     fn play(&self, row: &Row, code: Code, seen: &mut Seen) -> Result<(), String> {
-        if matches!(row.when, When::Opening | When::Always) {
+        if row.when == When::Opening {
             self.rule(row, code);
         }
         let mut opened = Pair::open(&self.library, &self.provider);
@@ -94,12 +94,15 @@ impl Place {
         traffic.end(&mut pair)?;
         pair.sever()?;
         for end in &pair.ends {
-            if end.btl.held() != (0, 0) && row.when != When::Always {
+            if end.btl.held() != (0, 0) {
                 return Err(format!("held after all: {:?}", end.btl.held()));
             }
         }
+        if row.when == When::Closing {
+            self.rule(row, code);
+        }
         drop(pair);
-        if row.when == When::Always {
+        if row.when == When::Closing {
             self.end_rules(row, seen);
         }
         Ok(())
@@ -115,7 +118,7 @@ impl Place {
         let mut lasts = row.when == When::Lasting;
         for round in 0..ROUNDS_MAX {
             if traffic.is_over(pair) {
-                if row.when != When::Always && row.when != When::Opening && row.when != When::Connecting {
+                if matches!(row.when, When::Running | When::Lasting) {
                     self.end_rules(row, seen);
                 }
                 // What would come twice comes now.
@@ -124,7 +127,7 @@ impl Place {
             }
             traffic.step(pair)?;
             pair.round();
-            if lasts && (pair.evidence().iter().any(ends_the_wait) || round > ROUNDS_OF_A_LASTING_FAULT) {
+            if lasts && (pair.evidence().contains(&Cause::Unreachable) || round > ROUNDS_OF_A_LASTING_FAULT) {
                 lasts = false;
                 self.end_rules(row, seen);
             }
@@ -140,23 +143,17 @@ fn injected(shim: &Shim, row: &Row) -> u64 {
     sites.split('+').filter_map(Site::named).map(|site| shim.injected(site)).sum()
 }
 
-/// The BTL has told the layer above what it waited to tell.
-fn ends_the_wait(cause: &Cause) -> bool {
-    matches!(cause, Cause::Silent | Cause::Unreachable)
-}
-
 impl Seen {
-    fn outcome(&self, code: Code) -> Result<Outcome, String> {
+    fn outcome(&self, code: Code, class: Class) -> Result<Outcome, String> {
         if self.injected == 0 {
             return Ok(Outcome::NotCalled);
         }
         let blames = |cause: &Cause| matches!(cause, Cause::LinkDown | Cause::Silent | Cause::Unreachable);
-        let reported = self.reports.iter().find(|(_, reported)| *reported == code);
-        if let Some((class, _)) = reported
-            && *class != classify(code)
-            && *class != Class::Device
-        {
-            return Err(format!("reported as {class:?}"));
+        // Others of this code may follow by themselves.
+        let reported: Vec<Class> =
+            self.reports.iter().filter(|(_, reported)| *reported == code).map(|(class, _)| *class).collect();
+        if !reported.is_empty() && !reported.contains(&class) {
+            return Err(format!("reported as {reported:?}"));
         }
         Ok(match () {
             () if self.not_opened => Outcome::NotOpened,
@@ -165,7 +162,7 @@ impl Seen {
             () if self.evidence.contains(&Cause::Unreachable) => Outcome::GivesUp,
             () if self.reopened > 0 => Outcome::Reopened,
             () if !self.evidence.is_empty() => Outcome::Suspected,
-            () if reported.is_some() => Outcome::Reported,
+            () if !reported.is_empty() => Outcome::Reported,
             () => Outcome::Absorbed,
         })
     }

@@ -31,7 +31,7 @@ pub struct End {
 /// Time goes on by this much in each round, so that seconds of a broken way are thousands of rounds.
 const ROUND: Duration = Duration::from_micros(100);
 /// How long a way may be broken.
-const RECONNECT: Duration = Duration::from_millis(3_000);
+const RECONNECT: Duration = Duration::from_millis(1_000);
 const ROUNDS_OF_QUARANTINE: u64 = 6;
 /// More rounds are taken for a hang: seconds of the time that the BTLs see.
 const ROUNDS_MAX: u64 = 60_000;
@@ -179,6 +179,8 @@ impl End {
         if self.resume_in.is_some_and(|resume| resume <= round) {
             self.resume_in = None;
             self.btl.resume(self.endpoint);
+            // As the peer says itself, through the runtime.
+            self.btl.on_running(self.endpoint);
         }
     }
 
