@@ -38,7 +38,7 @@ fn run(name: &str, options: &[&str]) -> Ended {
 
 /// One for each source in `bench/c`, under the name the install gives it.
 fn benchmarks() -> Vec<String> {
-    let sources = mend_xtask::install::c_programs(&prefix::place().root.join("bench/c"));
+    let sources = mend_xtask::install::benchmark_sources(&prefix::place().root);
     assert!(sources.len() >= 6, "bench/c holds {} programs", sources.len());
     sources.iter().filter_map(|path| Some(format!("mend-{}", path.file_stem()?.to_str()?))).collect()
 }

@@ -157,7 +157,7 @@ fn trace_library(place: &Place, prefix: &Path) -> Outcome {
 
 /// Compiles the benchmarks, which are portable MPI programs, with the `mpicc` just installed, and so tests it too.
 fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
-    for source in c_programs(&place.root.join("bench/c")) {
+    for source in benchmark_sources(&place.root) {
         let stem = source.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let program = prefix.join("bin").join(format!("mend-{stem}"));
         if newer(&program, &source) && newer(&program, &prefix.join("include/mpi.h")) {
@@ -176,6 +176,14 @@ fn benchmarks(place: &Place, build: &Build, prefix: &Path) -> Outcome {
             .map_err(|error| command_error(format!("cannot rename {}", beside.display()), error))?;
     }
     Ok(())
+}
+
+/// The benchmarks. What lies below an MPI (`raw_...`) is no MPI program: a comparison compiles it, where the headers of libfabric are.
+pub fn benchmark_sources(root: &Path) -> Vec<PathBuf> {
+    let mut sources = c_programs(&root.join("bench/c"));
+    sources
+        .retain(|source| !source.file_name().is_some_and(|name| name.to_string_lossy().starts_with("raw_")));
+    sources
 }
 
 /// The C sources in `folder`, sorted; none if there is no such folder.
