@@ -133,6 +133,7 @@ impl Pair {
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
+            eager_bytes: 4096,
             chunk_bytes: 4096,
             transfer_bytes_max: 0,
         };

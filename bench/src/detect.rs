@@ -7,6 +7,7 @@
 use crate::compare::mpi::Mpi;
 use crate::compare::{Outcome, folder, progress};
 use std::path::Path;
+use std::process::Command;
 
 /// The options of the command line.
 #[derive(Debug, PartialEq)]
@@ -19,6 +20,18 @@ struct Options<'a> {
     calls: Vec<&'a str>,
     touched: Vec<u32>,
     format: Format,
+    conditions: Conditions<'a>,
+}
+
+/// Under which conditions Mend's ranks die.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Conditions<'a> {
+    /// The transports of Mend; `None`: as it chooses.
+    btl: Option<&'a str>,
+    /// The node daemon sends no notices of deaths by itself.
+    muted: bool,
+    /// All survivors are asleep when the victim dies.
+    asleep: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,11 +92,13 @@ fn measure<'a>(
             kill + 1,
             options.kills
         ));
-        let mut command = mpi.run_with_deaths(folder, "detect", options.ranks);
-        // Survivors are blocked for 0 to 30 ms before: some still poll when the victim dies, most are asleep.
-        let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
+        let mut command = options.conditions.command(mpi, folder, options.ranks);
+        let delay = options.conditions.delay_us(kill);
         command.args(["--samples", "--call", call, "--touched", &mebibytes.to_string()]);
         command.args(["--delay", &delay.to_string()]);
+        if options.conditions.asleep {
+            command.arg("--all-early");
+        }
         let output = command.output().map_err(|error| format!("cannot start {command:?}: {error}"))?;
         let text = String::from_utf8_lossy(&output.stdout);
         let found: Vec<(f64, bool)> = text.lines().filter_map(read).collect();
@@ -101,6 +116,25 @@ fn measure<'a>(
     }
     row.samples.sort_by(f64::total_cmp);
     Ok(row)
+}
+
+impl Conditions<'_> {
+    /// The command of a job; what concerns Mend alone is not said to others.
+    fn command(&self, mpi: &Mpi, folder: &Path, ranks: u32) -> Command {
+        let options = if self.muted && mpi.is_mend() { &["--test-hooks"][..] } else { &[] };
+        let mut command = mpi.run_with_deaths(folder, "detect", ranks, options);
+        if mpi.is_mend() {
+            command.envs(self.btl.map(|btl| ("MEND_BTL", btl)));
+            command.envs(self.muted.then_some(("MEND_TEST_MUTED", "1")));
+        }
+        command
+    }
+
+    /// Survivors are blocked for 0 to 30 ms before: some still poll when the victim dies, most are asleep.
+    fn delay_us(&self, kill: u32) -> u64 {
+        let delay = u64::from(kill) * DELAY_STEP_US % DELAY_LONGEST_US;
+        if self.asleep { delay + ASLEEP_AFTER_US } else { delay }
+    }
 }
 
 /// `rank,microseconds,right|wrong`.
@@ -180,11 +214,18 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
         calls: CALLS.to_vec(),
         touched: vec![0, 1024],
         format: Format::Text,
+        conditions: Conditions::default(),
     };
     let mut words = words.iter();
     while let Some(&option) = words.next() {
-        if option == "--open-mpi" {
-            options.open_mpi = true;
+        let flag = match option {
+            "--open-mpi" => Some(&mut options.open_mpi),
+            "--muted" => Some(&mut options.conditions.muted),
+            "--asleep" => Some(&mut options.conditions.asleep),
+            _ => None,
+        };
+        if let Some(flag) = flag {
+            *flag = true;
             continue;
         }
         let &value = words.next().ok_or_else(|| format!("{option} needs a value\n{}", super::USAGE))?;
@@ -202,6 +243,7 @@ fn parse<'a>(words: &[&'a str]) -> Outcome<Options<'a>> {
                     value.split(',').map(|word| number(word, 0..=65_536)).collect::<Outcome<_>>()?;
             }
             "--format" => options.format = format(value)?,
+            "--btl" => options.conditions.btl = Some(value),
             _ => return Err(format!("'{option}' is not understood\n{}", super::USAGE)),
         }
     }
@@ -230,10 +272,12 @@ const CALLS: [&str; 6] = ["receive", "wildcard", "probe", "barrier", "allreduce"
 /// A prime, so that the delays of many kills are spread over the whole range.
 const DELAY_STEP_US: u64 = 7_919;
 const DELAY_LONGEST_US: u64 = 30_000;
+/// By then every rank that waits sleeps, and has looked several times.
+const ASLEEP_AFTER_US: u64 = 300_000;
 
 #[cfg(test)]
 mod tests {
-    use super::{Format, parse, read};
+    use super::{Conditions, Format, parse, read};
 
     #[test]
     fn the_command_line_is_understood_or_refused() {
@@ -242,6 +286,8 @@ mod tests {
                 .unwrap();
         assert_eq!((options.calls, options.touched), (vec!["probe", "barrier"], vec![0, 64]));
         assert_eq!((options.format, options.kills, options.ranks), (Format::Csv, 20, 8));
+        let conditions = parse(&["--btl", "ofi,self", "--muted"]).unwrap().conditions;
+        assert_eq!(conditions, Conditions { btl: Some("ofi,self"), muted: true, asleep: false });
         for wrong in [&["--calls", "send"][..], &["--kills", "0"], &["--touched", "x"], &["--mend"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }

@@ -53,6 +53,9 @@ const USAGE: &str =
   --ranks N              ranks of a job (default 8)
   --calls LIST           of receive, wildcard, probe, barrier, allreduce, waitall (default all)
   --touched LIST         MiB that the victim has touched (default 0,1024)
+  --btl LIST             the transports of Mend, as in --btl ofi,self
+  --muted                Mend's node daemon sends no notices of deaths by itself
+  --asleep               all survivors are asleep when the victim dies
   --format F             text (default), csv, json
   --rival NAME=PREFIX    another MPI that is installed already; may be repeated
   --open-mpi             Open MPI from PyPI too

@@ -117,7 +117,7 @@ impl Measured {
             return;
         }
         let mut command = match is_after_a_death {
-            true => mpi.run_with_deaths(folder, "repair", ranks),
+            true => mpi.run_with_deaths(folder, "repair", ranks, &[]),
             false => mpi.run_repair(folder, program, ranks),
         };
         // A revocation sleeps for milliseconds first, so fewer of them are made.

@@ -20,9 +20,16 @@ impl Ofi {
         let count = self.rails.len();
         for step in 0..count {
             let rail = (self.first_rail + step) % count;
+            // Once more only if there may be more: to read an empty queue is a system call with some providers.
+            let mut may_have_more = true;
             while events < budget {
-                let Some(event) = self.rails[rail].next_event() else { break };
-                events += self.on_event(rail, event, sink);
+                if let Some(event) = self.rails[rail].next_event() {
+                    events += self.on_event(rail, event, sink);
+                } else if core::mem::take(&mut may_have_more) {
+                    may_have_more = self.rails[rail].fill();
+                } else {
+                    break;
+                }
             }
         }
         self.first_rail = if count > 1 { (self.first_rail + 1) % count } else { 0 };
@@ -57,7 +64,7 @@ impl Ofi {
     fn on_completed(&mut self, rail: usize, token: u32) {
         match self.rails[rail].operations.end(token) {
             Some(Operation::Frame { buffer, .. }) => self.release(buffer),
-            Some(Operation::Transfer { key }) => {
+            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
                 if let Some(transfer) = self.transfers.entries.get(key) {
                     self.connections[transfer.connection as usize].on_read_ended(rail, self.now);
                 }
@@ -85,7 +92,9 @@ impl Ofi {
                     self.on_error_of(connection, rail, "send", codes);
                 }
             }
-            Some(Operation::Transfer { key }) => self.on_transfer_failed(key, "read", codes),
+            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+                self.on_transfer_failed(key, "read", codes);
+            }
             None => {}
         }
     }
@@ -187,7 +196,10 @@ impl Ofi {
             if !connection.mailboxes.is_empty() {
                 self.add_mailboxes(index);
             }
-            self.list(index);
+            let outgoing = &self.connections[index as usize].outgoing;
+            if outgoing.iter().any(|class| class.next_to_post().is_some()) || self.transfers.has_jobs(index) {
+                self.list(index);
+            }
             self.offer_room(index);
         }
     }
@@ -214,6 +226,7 @@ impl Ofi {
             _ => return,
         }
         connection.refused = true;
+        self.close_connections_on_exec(index);
         self.list(index);
         self.offer_room(index);
     }
@@ -237,10 +250,15 @@ impl Ofi {
             if connection.trouble.is_some() && connection.paths[rail].is_some() {
                 connection.rail = rail;
             }
+            let was_broken = connection.trouble.is_some();
             let mut rewound = connection.on_answer(header.probe, header.acknowledged, now);
+            let is_mended = was_broken && connection.trouble.is_none();
             if header.flags & FLAG_GAP != 0 && !rewound && connection.trouble.is_none() {
                 connection.begin_epoch();
                 rewound = true;
+            }
+            if is_mended {
+                self.close_connections_on_exec(index);
             }
             if rewound {
                 self.statistics.rewinds += 1;

@@ -4,9 +4,9 @@
 use crate::card::CardEntry;
 use crate::connection::{Connection, Mailbox, Path, State};
 use crate::frame::{FrameClass, Kind};
-use crate::ofi::{CONTROL_BYTES_MAX, Callback, Ofi, TRANSFER_BYTES_MAX};
+use crate::ofi::{CONTROL_BYTES_MAX, Callback, MESSAGE_BYTES_LEAST, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
-use crate::rail::{Event, Rail};
+use crate::rail::Rail;
 use mend_base::{Instant, PeerIndex, Reader, Wire, Writer};
 use mend_ffi_ofi::Code;
 use mend_transport::{
@@ -66,10 +66,9 @@ impl Btl for Ofi {
         let State::Quarantined { connected } = connection.state else { return };
         connection.state = if connected { State::Connected } else { State::Connecting };
         connection.is_reported = false;
+        // The next probe is due when it was before: at once after a first piece of evidence. If each probe fails at once, quarantines, whose time
+        // does not count, must not follow each other without a pause: the way would be broken for ever.
         connection.on_resumed(now);
-        if connection.trouble.is_some() {
-            connection.probe.due = now;
-        }
         self.next_timer = now;
         self.list(endpoint);
         self.offer_room(endpoint);
@@ -81,7 +80,11 @@ impl Btl for Ofi {
     }
 
     fn sever(&mut self, endpoint: u32) {
-        self.begin_sever(endpoint);
+        self.begin_sever(endpoint, false);
+    }
+
+    fn sever_dead(&mut self, endpoint: u32) {
+        self.begin_sever(endpoint, true);
     }
 
     // Hot: per message.
@@ -120,14 +123,7 @@ impl Btl for Ofi {
             return false;
         }
         let tag = connection.tag_from;
-        let is_of = |rail: &Rail| {
-            let frames = rail.unhandled().iter().filter_map(|event| match event {
-                Event::Completed(completion) => rail.frame(completion),
-                Event::Failed(_) => None,
-            });
-            frames.into_iter().any(|frame| crate::frame::FrameHeader::tag_of(frame) == Some(tag))
-        };
-        !connection.held.is_empty() || self.rails.iter().any(is_of)
+        !connection.held.is_empty() || self.rails.iter().any(|rail| rail.has_unhandled_of(tag))
     }
 
     // Hot: per call of progress.
@@ -146,6 +142,7 @@ impl Btl for Ofi {
         self.post_listed();
         self.post_transfers();
         self.repair_rails();
+        self.run_keys_taken_back();
         self.continue_severing(events == budget);
         events
     }
@@ -154,11 +151,12 @@ impl Btl for Ofi {
         self.probe_some();
     }
 
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         self.is_flushing = true;
-        self.connections
-            .iter()
-            .all(|connection| connection.state != State::Connected || connection.is_flushed())
+        (0..).zip(&self.connections).all(|(index, connection)| {
+            let is_flushed = connection.is_flushed() && !self.transfers.has_jobs(index);
+            connection.state != State::Connected || is_flushed || !needs(connection.peer)
+        })
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -172,12 +170,13 @@ impl Btl for Ofi {
         self.rails.iter_mut().for_each(Rail::post_receives);
         // Without a descriptor nothing tells of what has come since the last look.
         self.rails.iter_mut().filter(|rail| rail.device().descriptor().is_none()).for_each(Rail::look);
-        self.arm_descriptors(wake)?;
+        self.arm_queues(wake)?;
         // What could not be posted is tried again, and a broken way is probed, by progress alone.
         let is_busy = |connection: &Connection| connection.is_open() && connection.needs_progress();
         wake.must_poll |= self.rails.iter().any(|rail| rail.lacks_receives() || rail.broken.is_some())
             || !self.listed.is_empty()
             || !self.transfers.to_post.is_empty()
+            || !self.transfers.keys_taken_back.is_empty()
             || self.connections.iter().any(is_busy);
         Ok(())
     }
@@ -185,6 +184,13 @@ impl Btl for Ofi {
     fn disarm(&mut self) {}
 
     fn arm_descriptors(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
+        self.arm(wake)
+    }
+}
+
+impl Ofi {
+    /// Prepares a sleep on the completion queues.
+    fn arm_queues(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
         for rail in &self.rails {
             if !rail.unhandled().is_empty() {
                 return Err(EventPending);
@@ -203,9 +209,7 @@ impl Btl for Ofi {
         }
         Ok(())
     }
-}
 
-impl Ofi {
     // Hot: per message.
     fn send_frame(
         &mut self,
@@ -326,7 +330,8 @@ impl Ofi {
             emulated: emulated | gets,
             control_bytes_max: CONTROL_BYTES_MAX.min(message_bytes_max),
             message_bytes_max,
-            chunk_bytes: message_bytes_max,
+            eager_bytes: entry.eager_bytes.min(self.entry.eager_bytes).min(message_bytes_max),
+            chunk_bytes: entry.chunk_bytes.min(self.entry.chunk_bytes).min(message_bytes_max),
             transfer_bytes_max: TRANSFER_BYTES_MAX,
         }
     }
@@ -353,9 +358,7 @@ fn read_card(card: &Card) -> Result<CardEntry, ConnectError> {
     let bytes = card.entry(TransportId::OFI).ok_or(ConnectError::Unreachable)?;
     let mut reader = Reader::new(bytes);
     let entry = CardEntry::read(&mut reader).ok_or(ConnectError::LayoutDiffers)?;
-    let fits = reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST;
+    let fits =
+        reader.rest().is_empty() && entry.message_bytes_max >= MESSAGE_BYTES_LEAST && entry.chunk_bytes > 0;
     if fits { Ok(entry) } else { Err(ConnectError::LayoutDiffers) }
 }
-
-/// Every receiver accepts messages of this length, which internal messages need.
-const MESSAGE_BYTES_LEAST: u32 = 256;

@@ -5,7 +5,7 @@ use mend_base::{Reader, Wire, Writer};
 use mend_transport::Card;
 
 /// Version of the entry and of the frames.
-pub const LAYOUT: u8 = 1;
+pub const LAYOUT: u8 = 2;
 
 /// The entry in the business card.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +14,10 @@ pub struct CardEntry {
     pub instance: u64,
     /// The longest payload of a message that the process accepts.
     pub message_bytes_max: u32,
+    /// The eager limit of the process.
+    pub eager_bytes: u32,
+    /// The longest chunk that the process accepts.
+    pub chunk_bytes: u32,
     /// Provider and address, by rail.
     pub rails: Vec<(String, Vec<u8>)>,
 }
@@ -24,7 +28,9 @@ impl Wire for CardEntry {
     fn write(&self, out: &mut Writer<'_>) {
         out.u8(LAYOUT);
         out.u64(self.instance);
-        out.u32(self.message_bytes_max);
+        [self.message_bytes_max, self.eager_bytes, self.chunk_bytes]
+            .into_iter()
+            .for_each(|word| out.u32(word));
         out.u8(self.rails.len() as u8);
         for (provider, name) in &self.rails {
             out.u8(provider.len() as u8);
@@ -38,9 +44,10 @@ impl Wire for CardEntry {
         if from.u8()? != LAYOUT {
             return None;
         }
-        let (instance, message_bytes_max) = (from.u64()?, from.u32()?);
+        let instance = from.u64()?;
+        let (message_bytes_max, eager_bytes, chunk_bytes) = (from.u32()?, from.u32()?, from.u32()?);
         let rails = (0..from.u8()?).map(|_| read_rail(from)).collect::<Option<_>>()?;
-        Some(CardEntry { instance, message_bytes_max, rails })
+        Some(CardEntry { instance, message_bytes_max, eager_bytes, chunk_bytes, rails })
     }
 }
 
@@ -54,7 +61,7 @@ fn read_rail(from: &mut Reader<'_>) -> Option<(String, Vec<u8>)> {
 impl CardEntry {
     /// Its length, in bytes.
     pub fn bytes(&self) -> usize {
-        14 + self.rails.iter().map(|(provider, name)| 2 + provider.len() + name.len()).sum::<usize>()
+        22 + self.rails.iter().map(|(provider, name)| 2 + provider.len() + name.len()).sum::<usize>()
     }
 }
 
@@ -68,6 +75,8 @@ mod tests {
         let entry = CardEntry {
             instance: 7,
             message_bytes_max: 4096,
+            eager_bytes: 2048,
+            chunk_bytes: 4000,
             rails: vec![("net".to_owned(), vec![1; 16]), ("shm".to_owned(), b"fi_shm://1:2".to_vec())],
         };
         let mut bytes = [0; CardEntry::BYTES_MAX];

@@ -58,8 +58,14 @@ pub struct Connection {
     pub(crate) quarantined_at: Instant,
     /// When a frame of the peer arrived last.
     pub(crate) heard: Instant,
+    /// The process of the peer has ended.
+    pub(crate) is_dead: bool,
+    /// The endpoint is severing, and the peer may be reading memory of this process until the device is opened again.
+    pub(crate) may_read: bool,
     /// Whether this connection is in the list of those with something to post.
     pub(crate) is_listed: bool,
+    /// Sockets of reads were looked for since the peer has read (0), and since this process has (1): `Ofi::note_read`.
+    pub(crate) reads_known: [bool; 2],
 }
 
 /// Where the peer is on one rail.
@@ -226,7 +232,10 @@ impl Connection {
             is_reported: false,
             quarantined_at: now,
             heard: now,
+            is_dead: false,
+            may_read: false,
             is_listed: false,
+            reads_known: [false; 2],
         }
     }
 
@@ -469,6 +478,7 @@ pub(crate) mod tests {
             emulated: 0,
             control_bytes_max: 1,
             message_bytes_max: 1,
+            eager_bytes: 1,
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };

@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Closing a connection for good.
 //!
-//! Frames that have come to this host are still delivered: none must come in several calls of progress in a row, since a provider
-//! needs more than one call to read what lies in a socket. Reads that this process began end with an error of the provider, or the endpoint
+//! Frames that have come to this host are still delivered: none must come in several looks at the completion queue in a row, since a provider
+//! needs more than one look to read what lies in a socket. Reads that this process began end with an error of the provider, or the endpoint
 //! of transfers is closed: only then nothing of the peer can reach the memory of this process any more (I7).
 
+use crate::classify::Class;
 use crate::connection::State;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
+use crate::rail::Rail;
 use crate::sequence::Outgoing;
 
-/// In how many calls of progress in a row no frame of the peer must come.
+/// In how many looks in a row no frame of the peer must come.
 const QUIET: u32 = 64;
+
+/// Looks in one call of progress. Between two calls the caller may yield its processor to all other ranks, each of which is severing, too: a look for
+/// each call would take milliseconds.
+const LOOKS_AT_ONCE: u32 = 16;
 
 /// The most calls of progress until a connection is severed.
 const CALLS_MAX: u32 = 20_000;
@@ -20,9 +26,10 @@ const CALLS_MAX: u32 = 20_000;
 const QUIET_WITH_TRANSFERS: u32 = 256;
 
 impl Ofi {
-    /// Begins to sever.
-    pub(crate) fn begin_sever(&mut self, index: u32) {
+    /// Begins to sever. `is_dead`: the process of the peer has ended, or must end before its results count.
+    pub(crate) fn begin_sever(&mut self, index: u32, is_dead: bool) {
         let connection = &mut self.connections[index as usize];
+        connection.is_dead |= is_dead;
         if matches!(connection.state, State::Severing { .. } | State::Severed) {
             return;
         }
@@ -51,16 +58,20 @@ impl Ofi {
         if self.severing.is_empty() {
             return;
         }
+        let looks = if unread { 0 } else { self.look_again() };
         for at in (0..self.severing.len()).rev() {
             let index = self.severing[at];
             let connection = &mut self.connections[index as usize];
             let State::Severing { quiet, calls } = &mut connection.state else { continue };
             *calls += 1;
-            *quiet += u32::from(!unread);
+            *quiet += looks;
             // A peer that lives may go on sending, and others may use up every budget: the connection ends all the same.
             let is_over = *calls >= CALLS_MAX;
             let quiet = if is_over { QUIET_WITH_TRANSFERS } else { *quiet };
-            if quiet < QUIET || !(is_over || connection.held.is_empty()) {
+            let tag = connection.tag_from;
+            let is_delivered =
+                connection.held.is_empty() && !self.rails.iter().any(|rail| rail.has_unhandled_of(tag));
+            if quiet < QUIET || !(is_over || is_delivered) {
                 continue;
             }
             if self.transfers.posted(index) {
@@ -68,10 +79,28 @@ impl Ofi {
                     continue;
                 }
                 self.silence_transfers();
+                if self.transfers.posted(index) {
+                    // An endpoint could not be closed: the memory stays lent until completions come.
+                    continue;
+                }
+            }
+            if !self.silence_keys(index) {
+                continue;
             }
             self.severing.swap_remove(at);
             self.finish_sever(index);
         }
+    }
+
+    /// Looks several times, besides the look of this call. Returns in how many looks in a row nothing came.
+    fn look_again(&mut self) -> u32 {
+        for looks in 1..LOOKS_AT_ONCE {
+            self.rails.iter_mut().for_each(Rail::look);
+            if self.rails.iter().any(|rail| !rail.unhandled().is_empty()) {
+                return looks;
+            }
+        }
+        LOOKS_AT_ONCE
     }
 
     /// Closes the endpoints of transfers. Those of other peers are posted again.
@@ -82,10 +111,52 @@ impl Ofi {
     /// Closes the endpoint of transfers of a rail, and has all of them posted again.
     pub(crate) fn renew_transfers(&mut self, rail: usize) {
         self.statistics.transfers_closed += 1;
-        for operation in self.rails[rail].close_transfers() {
+        let closed = match self.rails[rail].close_transfers() {
+            Ok(closed) => closed,
+            Err(code) => {
+                if !core::mem::replace(&mut self.keeps_transfers, true) {
+                    self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
+                }
+                return;
+            }
+        };
+        for operation in closed {
             if let Operation::Transfer { key } = operation {
                 self.transfers.repost(key);
             }
+        }
+    }
+
+    /// Sees to it that the peer reads no memory of this process any more. A peer that lives may be in the middle of a read, which only
+    /// closing the endpoint ends. `false`: the device could not be opened again, which is tried later.
+    fn silence_keys(&mut self, index: u32) -> bool {
+        let goes_on = self.reads_outlive_keys() && !self.connections[index as usize].is_dead;
+        let had_keys = self.keys.has(index) || self.transfers.keys_taken_back.has(index);
+        let closed = self.keys.sever(index);
+        if let Err(code) = closed {
+            self.report(Class::LocalFault, 0, "closing a registration", Some(index), (code, 0));
+        }
+        self.connections[index as usize].may_read |= had_keys && goes_on || closed.is_err();
+        if !self.connections[index as usize].may_read {
+            self.end_keys_taken_back(Some(index));
+            return true;
+        }
+        let is_silent = self.reopen_all();
+        if is_silent {
+            self.end_keys_taken_back(None);
+        }
+        is_silent
+    }
+
+    fn end_keys_taken_back(&mut self, connection: Option<u32>) {
+        let ended = self.transfers.keys_taken_back.end(connection).map(|done| (done, Ok(())));
+        self.transfers.ended.extend(ended);
+    }
+
+    /// Opens the devices again if a peer has not said that it reads no more.
+    pub(crate) fn run_keys_taken_back(&mut self) {
+        if self.transfers.keys_taken_back.is_due(self.now) && self.reopen_all() {
+            self.end_keys_taken_back(None);
         }
     }
 
@@ -93,7 +164,6 @@ impl Ofi {
         self.held -= self.connections[index as usize].held.len();
         self.connections[index as usize].held.clear();
         self.transfers.sever(index);
-        self.keys.sever(index);
         let connection = &mut self.connections[index as usize];
         connection.state = State::Severed;
         self.by_tag.remove(&connection.tag_from);

@@ -56,15 +56,33 @@ impl DeviceKeys {
         Ok(keys)
     }
 
-    /// The exposure has ended: no device gives access to it any more.
-    pub fn remove(&mut self, exposure: Exposure) {
-        self.exposures.remove(&exposure.0);
+    /// The exposure has ended: no read by its keys begins any more, if all registrations could be closed. Returns the connection whose peer
+    /// had the keys; `None`: no device gave access.
+    pub fn remove(&mut self, exposure: Exposure) -> Option<(u32, Result<(), Code>)> {
+        let (connection, registrations) = self.exposures.remove(&exposure.0)?;
+        // Each is closed, also after an error.
+        let closed = registrations.into_iter().map(Registration::close).fold(Ok(()), Result::and);
+        Some((connection, closed))
     }
 
-    /// The peer of this connection has no access any more.
-    pub fn sever(&mut self, connection: u32) {
-        self.exposures.retain(|_, (owner, _)| *owner != connection);
+    /// Whether the peer of a connection has keys.
+    pub fn has(&self, connection: u32) -> bool {
+        self.exposures.values().any(|(owner, _)| *owner == connection)
     }
+
+    /// The peer of this connection has no access any more. The caller sees to reads that were under way. An error: it may begin reads.
+    pub fn sever(&mut self, connection: u32) -> Result<(), Code> {
+        let ended = self.exposures.extract_if(|_, (owner, _)| *owner == connection);
+        ended
+            .flat_map(|(_, (_, registrations))| registrations)
+            .map(Registration::close)
+            .fold(Ok(()), Result::and)
+    }
+}
+
+/// Whether a provider goes on with reads of peers whose registration was closed meanwhile. A device checks the key for each packet.
+pub fn reads_outlive_keys(provider: &str) -> bool {
+    matches!(provider.split(';').next(), Some("tcp" | "net" | "sockets" | "udp"))
 }
 
 /// Why a device does not register memory.

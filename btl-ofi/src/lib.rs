@@ -14,7 +14,9 @@
 //! | `frame`, `card` | formats |
 //! | `transfers`: `Transfers` | gets, puts, atomic operations, and the memory that is registered for them |
 //! | `exposures`: `DeviceKeys` | keys of exposed memory |
+//! | `keys_taken_back`: `KeysTakenBack` | keys that were taken back while the peer may be reading |
 //! | `classify` | what an error says about the peer |
+//! | `sizes` | how long messages are, by provider |
 //! | `choice` | which providers and interfaces are used, and why others are not |
 //!
 //! | event | file |
@@ -42,6 +44,7 @@ mod connection;
 mod disconnect;
 mod exposures;
 mod frame;
+mod keys_taken_back;
 mod memory;
 mod ofi;
 mod operations;
@@ -53,7 +56,10 @@ mod receive_buffers;
 mod recovery;
 mod send_buffers;
 mod sequence;
+mod sizes;
 mod stalls;
+#[cfg(test)]
+mod tests;
 mod transfers;
 
 pub use choice::{Candidate, Choice, NotChosen, candidates, choose};

@@ -38,22 +38,36 @@ impl Memory {
         Some(Memory { registrations: Vec::new(), start, layout })
     }
 
-    /// Registers the block for messages with the device of a rail, where the device needs that. It replaces an earlier device of this rail.
+    /// Registers the block for messages with the device of a rail, where the device needs that.
     pub fn register(&mut self, rail: usize, device: &Device) -> Result<(), Code> {
+        let registration = self.registration(device)?;
+        self.set_registration(rail, registration);
+        Ok(())
+    }
+
+    /// What operations of a rail use from now on. Returns what they used before.
+    pub fn set_registration(
+        &mut self,
+        rail: usize,
+        registration: Option<Registration>,
+    ) -> Option<Registration> {
         if self.registrations.len() <= rail {
             self.registrations.resize_with(rail + 1, || None);
         }
-        self.registrations[rail] = None;
+        core::mem::replace(&mut self.registrations[rail], registration)
+    }
+
+    /// A registration of the block for messages with a device, where the device needs one. It must be dropped before the block.
+    pub fn registration(&self, device: &Device) -> Result<Option<Registration>, Code> {
         if device.info().registration_mode() & FI_MR_LOCAL == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let access = Access { source: true, target: true, remote_read: false, remote_write: false };
         // SAFETY: the block lives longer than its registration (`drop`), and nobody has references to what the device accesses: the users of
         // this type see to that.
         let registration =
             unsafe { Registration::new(device, self.start.as_ptr(), self.layout.size(), access, 0) };
-        self.registrations[rail] = Some(registration?);
-        Ok(())
+        registration.map(Some)
     }
 
     /// What operations of a rail name the block by.

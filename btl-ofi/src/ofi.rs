@@ -8,6 +8,7 @@ use crate::exposures::{DeviceKeys, RAILS_MAX};
 use crate::frame::HEADER_BYTES;
 use crate::rail::Rail;
 use crate::send_buffers::SendBuffers;
+use crate::sizes::Sizes;
 use crate::transfers::Transfers;
 use core::fmt;
 use mend_base::{Duration, Instant, PeerIndex};
@@ -42,6 +43,10 @@ pub struct Ofi {
     pub(crate) next_stall_look: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
+    /// An endpoint of transfers could not be closed, which was reported.
+    pub(crate) keeps_transfers: bool,
+    /// When sockets that peers have opened to read are looked for next.
+    pub(crate) next_socket_look: Instant,
     /// This process is about to leave: unacknowledged frames are asked for at once.
     pub(crate) is_flushing: bool,
     /// The connection that `check_peers` probes next.
@@ -61,6 +66,16 @@ pub(crate) enum Callback {
     Error(u32, Cause),
     Severed(u32),
 }
+
+/// Who has read memory of the other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reader {
+    Peer,
+    Own,
+}
+
+/// How often sockets are looked for that were opened for reads.
+const SOCKET_LOOK_PERIOD: Duration = Duration::from_millis(1_000);
 
 /// An error of the provider, for people.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -132,8 +147,10 @@ pub enum OpenError {
 pub struct Options {
     /// A random number, another one in each life of a process.
     pub instance: u64,
-    /// The longest payload of a message, in bytes.
-    pub message_bytes_max: u32,
+    /// The eager limit, in bytes; `None`: one that suits the providers.
+    pub eager_bytes: Option<u32>,
+    /// The longest chunk of a stream, in bytes; `None`: one that suits the providers.
+    pub chunk_bytes: Option<u32>,
     /// How long the way to a peer that runs may be broken before the two count as unreachable for each other.
     pub reconnect: Duration,
     /// Where reports go.
@@ -149,6 +166,8 @@ impl fmt::Debug for Ofi {
     }
 }
 
+/// Every receiver accepts messages of this length, which internal messages need.
+pub(crate) const MESSAGE_BYTES_LEAST: u32 = 256;
 /// Room for the bytes that upper layers add to an eager payload.
 pub(crate) const HEADROOM_BYTES: u32 = 64;
 /// The longest payload of a control message, in bytes: a key to remote memory is the longest.
@@ -159,15 +178,22 @@ pub(crate) const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 impl Ofi {
     /// Opens a device for each of `infos`: a rail each.
     pub fn open(infos: Vec<Info>, options: Options) -> Result<Ofi, OpenError> {
-        let message_bytes_max = options.message_bytes_max + HEADROOM_BYTES;
+        let providers: Vec<String> = infos.iter().take(RAILS_MAX).map(Info::provider).collect();
+        let suitable = Sizes::of_providers(providers.iter().map(String::as_str));
+        let sizes = Sizes {
+            eager_bytes: options.eager_bytes.unwrap_or(suitable.eager_bytes),
+            chunk_bytes: options.chunk_bytes.unwrap_or(suitable.chunk_bytes),
+        };
+        let message_bytes_max = sizes.frame_payload_bytes().max(MESSAGE_BYTES_LEAST) + HEADROOM_BYTES;
         let frame_bytes_max = HEADER_BYTES + Limits::HEADER_BYTES_MAX + message_bytes_max as usize;
         let mut buffers = SendBuffers::new(frame_bytes_max);
         let mut rails = Vec::new();
         let mut names = Vec::new();
         for info in infos.into_iter().take(RAILS_MAX) {
             let (provider, interface) = (info.provider(), info.domain());
-            let opened = Rail::open(info, frame_bytes_max).and_then(|rail| {
-                buffers.set_device(rails.len(), rail.device())?;
+            let opened = Rail::open(info, None, frame_bytes_max).and_then(|rail| {
+                let prepared = buffers.prepare(rail.device())?;
+                buffers.set_device(rails.len(), rail.device(), prepared);
                 let name = rail.name()?;
                 Ok((rail, name))
             });
@@ -176,7 +202,9 @@ impl Ofi {
             rails.push(rail);
             names.push((provider, name));
         }
-        let entry = CardEntry { instance: options.instance, message_bytes_max, rails: names };
+        let Sizes { eager_bytes, chunk_bytes } = sizes;
+        let instance = options.instance;
+        let entry = CardEntry { instance, message_bytes_max, eager_bytes, chunk_bytes, rails: names };
         if entry.bytes() > Card::ENTRY_BYTES_MAX {
             return Err(OpenError::TooManyRails(rails.len()));
         }
@@ -196,6 +224,8 @@ impl Ofi {
             next_timer: Instant::default(),
             next_stall_look: Instant::default(),
             next_repair: Instant::default(),
+            keeps_transfers: false,
+            next_socket_look: Instant::default(),
             is_flushing: false,
             checked: 0,
             first_rail: 0,
@@ -221,6 +251,13 @@ impl Ofi {
         (self.transfers.held(), self.rails.iter().map(|rail| rail.operations.len()).sum())
     }
 
+    /// Whether nothing is under way: all that was accepted has arrived at peers, no transfer is unfinished, and no way to a peer is broken.
+    pub fn is_settled(&self) -> bool {
+        let is_settled = |connection: &Connection| connection.trouble.is_none() && connection.is_flushed();
+        self.transfers.entries.is_empty()
+            && self.connections.iter().filter(|connection| connection.is_open()).all(is_settled)
+    }
+
     pub(crate) fn report(
         &mut self,
         class: Class,
@@ -238,6 +275,25 @@ impl Ofi {
             provider_code: codes.1,
         };
         (self.report)(&report);
+    }
+
+    /// A provider has opened a connection with this peer: programs that this process starts must not inherit it.
+    #[cold]
+    pub(crate) fn close_connections_on_exec(&self, index: u32) {
+        let own = self.entry.rails.iter().map(|(_, name)| &name[..]);
+        let paths = self.connections[index as usize].paths.iter().flatten();
+        mend_ffi_ofi::close_connections_on_exec(own, paths.map(|path| &path.name[..]));
+    }
+
+    // Hot: per large message.
+    /// Reads have connections of their own, which no frame tells of. They are looked for after the first read, and from time to time, since endpoints
+    /// of transfers are opened again.
+    pub(crate) fn note_read(&mut self, index: u32, reader: Reader) {
+        let known = &mut self.connections[index as usize].reads_known[reader as usize];
+        if !core::mem::replace(known, true) || self.now >= self.next_socket_look {
+            self.next_socket_look = self.now + SOCKET_LOOK_PERIOD;
+            self.close_connections_on_exec(index);
+        }
     }
 
     /// The connection has something to post in the next call of progress.

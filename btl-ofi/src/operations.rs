@@ -22,6 +22,11 @@ pub enum Operation {
         /// The transfer.
         key: Key,
     },
+    /// The same on an endpoint that could not be closed: only its completion, if one comes, tells that it accesses no memory any more.
+    Unclosed {
+        /// The transfer.
+        key: Key,
+    },
 }
 
 /// Tokens below [`receive_buffers::COUNT`] are those of receive buffers; this table has the others.
@@ -66,11 +71,30 @@ impl Operations {
         indices.into_iter().filter_map(|index| self.end(index + receive_buffers::COUNT)).collect()
     }
 
+    /// The endpoint of the transfers could not be closed.
+    pub fn keep_transfers(&mut self) {
+        for entry in self.entries.iter_mut().flatten() {
+            if let Operation::Transfer { key } = *entry {
+                *entry = Operation::Unclosed { key };
+            }
+        }
+    }
+
     /// Whether a token is one of an outstanding transfer.
     pub fn is_transfer(&self, token: u32) -> bool {
         let index = token.checked_sub(receive_buffers::COUNT);
         let entry = index.and_then(|index| self.entries.get(index as usize)).copied().flatten();
         matches!(entry, Some(Operation::Transfer { .. }))
+    }
+
+    /// Whether no token is free.
+    pub fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    /// How many operations `which` chooses.
+    pub fn count(&self, which: impl Fn(&Operation) -> bool) -> usize {
+        self.entries.iter().flatten().filter(|operation| which(operation)).count()
     }
 
     /// How many are outstanding.
@@ -107,6 +131,17 @@ mod tests {
         assert!(!operations.is_transfer(0) && !operations.is_transfer(u32::MAX));
         operations.end(token);
         assert!(!operations.is_transfer(token));
+    }
+
+    #[test]
+    fn a_transfer_whose_endpoint_was_not_closed_ends_with_its_completion_alone() {
+        let mut operations = Operations::new();
+        let key = Key { index: 1, generation: 1 };
+        let token = operations.begin(Operation::Transfer { key }).unwrap();
+        operations.keep_transfers();
+        assert!(operations.end_all(|operation| matches!(operation, Operation::Transfer { .. })).is_empty());
+        assert!(!operations.is_transfer(token), "its completion is not dropped");
+        assert_eq!(operations.end(token), Some(Operation::Unclosed { key }));
     }
 
     #[test]

@@ -35,10 +35,17 @@ pub const PARAMETERS: &[Parameter] = &[
     },
     Parameter {
         name: "btl_ofi.eager_bytes",
-        kind: ParameterKind::Number(256, 65_536),
+        kind: ParameterKind::Number(0, 1 << 20),
         unit: "bytes",
-        default: "8192",
-        description: "The longest payload of one message.",
+        default: "0",
+        description: "The eager limit over libfabric: the longest message that is sent before a receive has matched it; 0: one that suits the provider.",
+    },
+    Parameter {
+        name: "btl_ofi.chunk_bytes",
+        kind: ParameterKind::Number(0, 1 << 20),
+        unit: "bytes",
+        default: "0",
+        description: "The longest chunk of a large message that libfabric does not read from memory; 0: one that suits the provider.",
     },
     Parameter {
         name: "btl_ofi.reconnect_ms",

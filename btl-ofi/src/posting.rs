@@ -5,7 +5,7 @@ use crate::classify::{Class, classify};
 use crate::connection::{Acknowledge, State};
 use crate::exposures::device_key;
 use crate::frame::{FLAG_GAP, FrameClass, FrameHeader, HEADER_BYTES, Kind};
-use crate::ofi::Ofi;
+use crate::ofi::{Ofi, Reader};
 use crate::operations::Operation;
 use crate::send_buffers::BufferKey;
 use crate::sequence::Frame;
@@ -392,6 +392,7 @@ impl Ofi {
     /// A transfer has ended; another one may begin on its connection.
     pub(crate) fn end_transfer(&mut self, key: Key, result: Result<(), SendError>) {
         if let Some(index) = self.transfers.end(key, result) {
+            self.note_read(index, Reader::Own);
             self.offer_room(index);
         }
     }

@@ -5,6 +5,8 @@
 //! through the second, which nobody needs to know: it can be closed and opened again, which is the one way to make sure that no outstanding
 //! read writes a buffer any more (I7). Reads of other peers that were outstanding are begun again.
 
+use crate::classify::{Class, classify};
+use crate::frame::FrameHeader;
 use crate::operations::{Operation, Operations, TOKENS};
 use crate::receive_buffers::ReceiveBuffers;
 use crate::send_buffers::{BufferKey, SendBuffers};
@@ -29,6 +31,8 @@ pub struct Rail {
     events: VecDeque<Event>,
     /// Receive buffers that failed and were not given back.
     lost: u32,
+    /// The first fault of this process in posting receive buffers, and whether it was reported.
+    receive_fault: Option<(Code, bool)>,
     /// The device is broken, and is to be opened again.
     pub(crate) broken: Option<Code>,
 }
@@ -37,12 +41,18 @@ pub struct Rail {
 const BATCH: usize = 16;
 
 impl Rail {
-    /// Opens the device that `info` describes, for frames of at most `frame_bytes_max` bytes.
-    pub fn open(info: Info, frame_bytes_max: usize) -> Result<Rail, Code> {
+    /// Opens the device that `info` describes, for frames of at most `frame_bytes_max` bytes; `name`: at this address.
+    pub fn open(info: Info, name: Option<&[u8]>, frame_bytes_max: usize) -> Result<Rail, Code> {
         let device = open_device(info)?;
-        let endpoint = Endpoint::open(&device, frame_bytes_max)?;
+        let endpoint = match name {
+            None => Endpoint::open(&device, frame_bytes_max)?,
+            Some(name) => Endpoint::open_at(&device, name, frame_bytes_max)?,
+        };
         let mut receive = ReceiveBuffers::new(&device, frame_bytes_max)?;
-        if let Err(code) = receive.post(&endpoint) {
+        // Buffers for which there was no room are posted by progress.
+        if let Err(code) = receive.post(&endpoint)
+            && classify(code) != Class::Again
+        {
             // Before the buffers, some of which it may have.
             drop(endpoint);
             return Err(code);
@@ -58,6 +68,7 @@ impl Rail {
             inject_bytes_max,
             events: VecDeque::with_capacity(BATCH),
             lost: 0,
+            receive_fault: None,
             broken: None,
         })
     }
@@ -93,15 +104,23 @@ impl Rail {
         if self.receive.has_returned()
             && let Err(code) = self.receive.post(&self.endpoint)
         {
-            self.on_call_error(code);
+            self.on_receive_error(code);
         }
     }
 
-    fn on_call_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
-        if classify(code) == Class::Device {
-            self.broken = Some(code);
+    /// A receive buffer was not posted, or came back with an error; it is posted again in any case.
+    pub fn on_receive_error(&mut self, code: Code) {
+        match classify(code) {
+            Class::Device => self.broken = Some(code),
+            Class::LocalFault => _ = self.receive_fault.get_or_insert((code, false)),
+            Class::Again | Class::Consequence | Class::Hint => {}
         }
+    }
+
+    /// A fault in posting receive buffers that is to be reported: once for each device, since it may come with each call.
+    pub fn new_receive_fault(&mut self) -> Option<Code> {
+        let (code, is_reported) = self.receive_fault.as_mut()?;
+        (!core::mem::replace(is_reported, true)).then_some(*code)
     }
 
     // Hot: per message.
@@ -163,12 +182,17 @@ impl Rail {
     }
 
     /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
-    /// outstanding, which have no completion any more.
+    /// outstanding, which have no completion any more. After an error their memory stays lent until each has a completion.
     ///
     /// Some providers end them with errors meanwhile, and others may have ended just before. These completions are dropped before the
     /// tokens are free: a token that is used again must not end with the completion of its earlier operation.
-    pub fn close_transfers(&mut self) -> Vec<Operation> {
-        self.transfers = None;
+    pub fn close_transfers(&mut self) -> Result<Vec<Operation>, Code> {
+        if let Some(endpoint) = self.transfers.take()
+            && let Err(code) = endpoint.close()
+        {
+            self.operations.keep_transfers();
+            return Err(code);
+        }
         for _ in 0..TOKENS {
             let count = self.events.len();
             self.fill();
@@ -179,14 +203,32 @@ impl Rail {
                 break;
             }
         }
-        self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
+        Ok(self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. })))
     }
 
-    /// The next completion; reads a batch if none is left. An error completion is [`Event::Failed`].
-    pub fn next_event(&mut self) -> Option<Event> {
-        if self.events.is_empty() {
-            self.fill();
+    /// Closes all endpoints. Returns the operations that were outstanding, by whether their memory is silent: frames and transfers have an
+    /// endpoint each, of which one may not close.
+    pub fn close(self) -> Closed {
+        let Rail { endpoint, transfers, mut operations, receive, .. } = self;
+        let frames_closed = endpoint.close();
+        let transfers_closed = transfers.map_or(Ok(()), Endpoint::close);
+        // After the endpoint.
+        drop(receive);
+        if transfers_closed.is_err() {
+            operations.keep_transfers();
         }
+        let is_silent = |operation: &Operation| match operation {
+            Operation::Frame { .. } => frames_closed.is_ok(),
+            Operation::Transfer { .. } => true,
+            Operation::Unclosed { .. } => false,
+        };
+        let error = frames_closed.err().or(transfers_closed.err());
+        Closed { silent: operations.end_all(is_silent), error }
+    }
+
+    // Hot: per message.
+    /// The next completion that was read. An error completion is [`Event::Failed`].
+    pub fn next_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
@@ -197,19 +239,27 @@ impl Rail {
         }
     }
 
-    /// Reads a batch of completions, or one error completion.
-    fn fill(&mut self) {
+    // Hot: per call of progress.
+    /// Reads a batch of completions, or one error completion. Returns whether there may be more.
+    pub fn fill(&mut self) -> bool {
         if self.broken.is_some() {
-            return;
+            return false;
         }
         let mut batch = [Completion::EMPTY; BATCH];
         match self.device.read(&mut batch) {
-            Ok(count) => self.events.extend(batch[..count].iter().copied().map(Event::Completed)),
+            Ok(count) => {
+                self.events.extend(batch[..count].iter().copied().map(Event::Completed));
+                count == BATCH
+            }
             Err(ReadError::Failed) => {
                 let failure = self.read_failure();
                 self.events.extend(failure);
+                failure.is_some()
             }
-            Err(ReadError::Broken(code)) => self.on_queue_error(code),
+            Err(ReadError::Broken(code)) => {
+                self.on_queue_error(code);
+                false
+            }
         }
     }
 
@@ -225,7 +275,6 @@ impl Rail {
 
     /// A call of the completion queue failed. A lack of memory may pass; with any other error no completion comes any more.
     fn on_queue_error(&mut self, code: Code) {
-        use crate::classify::{Class, classify};
         if classify(code) != Class::Again {
             self.broken = Some(code);
         }
@@ -234,6 +283,15 @@ impl Rail {
     /// What was read and not handled.
     pub fn unhandled(&self) -> &VecDeque<Event> {
         &self.events
+    }
+
+    /// Whether a frame with this tag was read and not handled.
+    pub fn has_unhandled_of(&self, tag: u64) -> bool {
+        let frames = self.events.iter().filter_map(|event| match event {
+            Event::Completed(completion) => self.frame(completion),
+            Event::Failed(_) => None,
+        });
+        frames.into_iter().any(|frame| FrameHeader::tag_of(frame) == Some(tag))
     }
 
     // Hot: per message.
@@ -264,6 +322,15 @@ impl Rail {
     pub fn on_returned(&mut self, token: u32) {
         self.receive.on_returned(token);
     }
+}
+
+/// What is left of a rail whose endpoints were closed.
+#[derive(Debug)]
+pub struct Closed {
+    /// The operations that access no memory any more.
+    pub(crate) silent: Vec<Operation>,
+    /// An endpoint could not be closed: the memory of the other operations stays lent.
+    pub(crate) error: Option<Code>,
 }
 
 /// What the completion queue reports.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Remote memory access.
 
+use crate::classify::Class;
 use crate::connection::State;
-use crate::exposures::{RAILS_MAX, read_key, write_key};
-use crate::ofi::{Ofi, TRANSFER_BYTES_MAX};
+use crate::exposures::{RAILS_MAX, read_key, reads_outlive_keys, write_key};
+use crate::keys_taken_back::ANSWER_MAX;
+use crate::ofi::{Ofi, Reader, TRANSFER_BYTES_MAX};
 use crate::transfers::{Wanted, What};
 use mend_transport::{
     Atomic, Cookie, Exposure, Rdma, Region, RegisterError, Remote, RemoteAccess, RemoteKey, SendError, Span,
@@ -43,13 +45,11 @@ impl Rdma for Ofi {
     }
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
-        self.keys.remove(exposure);
-        for index in self.transfers.end_access(exposure) {
-            self.list(index);
-        }
-        let result =
-            if self.transfers.regions.unexpose(exposure) { Ok(()) } else { Err(SendError::LocalFault) };
-        self.transfers.ended.push_back((done, result));
+        self.end_exposure(exposure, done, true);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        self.end_exposure(exposure, done, false);
     }
 
     fn import(&mut self, _from: u32, key: &[u8]) -> Result<Remote, RegisterError> {
@@ -129,6 +129,42 @@ impl Ofi {
         self.transfers.check(wanted)?;
         self.transfers.ended.push_back((wanted.done, Ok(())));
         Ok(())
+    }
+
+    /// Takes a key back. `is_used`: the peer may be reading by it.
+    fn end_exposure(&mut self, exposure: Exposure, done: Cookie, is_used: bool) {
+        for index in self.transfers.end_access(exposure) {
+            self.list(index);
+        }
+        if !self.transfers.regions.unexpose(exposure) {
+            self.transfers.ended.push_back((done, Err(SendError::LocalFault)));
+            return;
+        }
+        let Some((index, closed)) = self.keys.remove(exposure) else {
+            self.transfers.ended.push_back((done, Ok(())));
+            return;
+        };
+        self.note_read(index, Reader::Peer);
+        let state = self.connections[index as usize].state;
+        let may_read = is_used && self.reads_outlive_keys() && state != State::Severed;
+        match closed {
+            Ok(()) if !may_read => self.transfers.ended.push_back((done, Ok(()))),
+            Ok(()) => {
+                self.transfers.keys_taken_back.begin(index, exposure, done, self.now + ANSWER_MAX);
+                self.transfers.ask_for_end_of_reads(index, exposure);
+                self.list(index);
+            }
+            Err(code) => {
+                // The peer may begin reads until the endpoint is closed.
+                self.report(Class::LocalFault, 0, "closing a registration", Some(index), (code, 0));
+                self.transfers.keys_taken_back.begin(index, exposure, done, self.now);
+            }
+        }
+    }
+
+    /// Whether peers may go on with reads whose keys were taken back.
+    pub(crate) fn reads_outlive_keys(&self) -> bool {
+        self.entry.rails.iter().any(|(provider, _)| reads_outlive_keys(provider))
     }
 
     fn check_open(&mut self, to: u32) -> Result<(), SendError> {

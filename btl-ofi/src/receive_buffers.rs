@@ -8,6 +8,8 @@ use mend_ffi_ofi::{Code, Device, Endpoint};
 #[derive(Debug)]
 pub struct ReceiveBuffers {
     buffers: Vec<Memory>,
+    /// The device that writes to them.
+    device: Device,
     /// Buffers that the provider has given back. A buffer is posted again after its last frame was read.
     returned: Vec<u32>,
 }
@@ -15,8 +17,11 @@ pub struct ReceiveBuffers {
 /// How many buffers take turns.
 pub const COUNT: u32 = 4;
 
-/// A buffer holds this many of the longest frames.
+/// A buffer holds this many of the longest frames, unless these are very long.
 const FRAMES_PER_BUFFER: usize = 16;
+
+/// It holds so many in any case.
+const FRAMES_PER_BUFFER_MIN: usize = 4;
 
 /// Receive buffers belong to one rail, so they are registered once.
 const OWN_RAIL: usize = 0;
@@ -24,10 +29,23 @@ const OWN_RAIL: usize = 0;
 /// The shortest buffer, in bytes.
 const BYTES_MIN: usize = 64 << 10;
 
+/// The longest buffer, in bytes, where it holds enough frames.
+const BYTES_MAX: usize = 512 << 10;
+
+impl Drop for ReceiveBuffers {
+    fn drop(&mut self) {
+        if !self.device.is_silent() {
+            // An endpoint could not be closed, so the device may still write.
+            core::mem::forget(core::mem::take(&mut self.buffers));
+        }
+    }
+}
+
 impl ReceiveBuffers {
     /// Allocates the buffers; none is posted yet.
     pub fn new(device: &Device, frame_bytes_max: usize) -> Result<Self, Code> {
-        let bytes = (frame_bytes_max * FRAMES_PER_BUFFER).max(BYTES_MIN);
+        let most = BYTES_MAX.max(frame_bytes_max * FRAMES_PER_BUFFER_MIN);
+        let bytes = (frame_bytes_max * FRAMES_PER_BUFFER).clamp(BYTES_MIN, most);
         let make = |_| {
             let no_memory = Code(mend_ffi_ofi::bindings::FI_ENOMEM as i32);
             let mut memory = Memory::new(bytes).ok_or(no_memory)?;
@@ -35,7 +53,7 @@ impl ReceiveBuffers {
             Ok(memory)
         };
         let buffers = (0..COUNT).map(make).collect::<Result<_, Code>>()?;
-        Ok(ReceiveBuffers { buffers, returned: (0..COUNT).collect() })
+        Ok(ReceiveBuffers { buffers, device: device.clone(), returned: (0..COUNT).collect() })
     }
 
     /// Posts the buffers that were given back. The token of a buffer is its number. An error leaves them for the next call.

@@ -4,7 +4,7 @@
 use crate::classify::{Class, classify};
 use crate::connection::{ROUNDS, State};
 use crate::ofi::{Callback, Ofi};
-use crate::operations::Operation;
+use crate::operations::{Operation, TOKENS};
 use crate::rail::Rail;
 use mend_base::Duration;
 use mend_ffi_ofi::{Code, ErrorCompletion};
@@ -68,7 +68,11 @@ impl Ofi {
     /// A frame that the device had copied was lost: which one, the provider does not tell. All peers that have not acknowledged everything
     /// are asked.
     pub(crate) fn on_anonymous_error(&mut self, rail: usize, codes: (Code, i32)) {
-        self.report(classify(codes.0), rail, "send", None, codes);
+        let class = classify(codes.0);
+        self.report(class, rail, "send", None, codes);
+        if class == Class::Device {
+            self.rails[rail].broken.get_or_insert(codes.0);
+        }
         for connection in &mut self.connections {
             if connection.rail == rail && connection.is_open() && connection.has_unacknowledged() {
                 connection.hurry_probe(self.now);
@@ -83,6 +87,9 @@ impl Ofi {
         let codes = (failure.code, failure.provider_code);
         if failure.flags & FI_MULTI_RECV != 0 {
             self.rails[rail].on_returned(token);
+            if failure.code != Code::TRUNCATED {
+                self.rails[rail].on_receive_error(failure.code);
+            }
         } else if failure.code != Code::TRUNCATED {
             self.report(classify(failure.code), rail, "receive", None, codes);
             self.rails[rail].on_lost(failure.code);
@@ -154,41 +161,107 @@ impl Ofi {
         }
     }
 
-    /// Opens broken devices again. Peers learn the new address from the probes that follow.
+    /// Opens broken devices again.
     pub(crate) fn repair_rails(&mut self) {
         for rail in 0..self.rails.len() {
-            if self.rails[rail].broken.is_some() && self.now >= self.next_repair {
+            if let Some(code) = self.rails[rail].new_receive_fault() {
+                self.report(Class::LocalFault, rail, "receive", None, (code, 0));
+            }
+            if self.now < self.next_repair {
+                continue;
+            }
+            if self.rails[rail].broken.is_some() {
                 self.repair(rail);
+            } else if self.rails[rail].operations.is_full() {
+                self.reclaim_tokens(rail);
             }
         }
     }
 
-    fn repair(&mut self, rail: usize) {
-        // Tried again after a while if it fails.
+    /// Providers drop sends without a completion when the address of their peer is removed, so that their tokens never come back. If most are
+    /// of that kind, the device is opened again, which ends all.
+    fn reclaim_tokens(&mut self, rail: usize) {
         self.next_repair = self.now + REPAIR_PERIOD;
+        let connections = &self.connections;
+        let is_late = |operation: &Operation| match *operation {
+            Operation::Frame { connection, epoch, .. } => {
+                let connection = &connections[connection as usize];
+                connection.state == State::Severed || connection.epoch != epoch
+            }
+            Operation::Transfer { .. } | Operation::Unclosed { .. } => false,
+        };
+        if self.rails[rail].operations.count(is_late) >= TOKENS as usize / 2 {
+            let _ = self.reopen(rail);
+        }
+    }
+
+    fn repair(&mut self, rail: usize) {
         if let Some(code) = self.rails[rail].broken {
             self.report(Class::Device, rail, "the completion queue", None, (code, 0));
         }
-        let frame_bytes_max = self.rails[rail].frame_bytes_max();
-        let Some(info) = self.rails[rail].device().info().try_clone() else { return };
-        let opened = Rail::open(info, frame_bytes_max).and_then(|new| Ok((new.name()?, new)));
-        let Ok((name, new)) = opened else { return };
-        if self.buffers.set_device(rail, new.device()).is_err() {
-            return;
+        let _ = self.reopen(rail);
+    }
+
+    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later.
+    pub(crate) fn reopen_all(&mut self) -> bool {
+        if self.now < self.next_repair {
+            return false;
         }
-        let mut old = core::mem::replace(&mut self.rails[rail], new);
-        self.entry.rails[rail].1 = name;
+        // Each is opened, also after an error.
+        let results: Vec<bool> = (0..self.rails.len()).map(|rail| self.reopen(rail).is_ok()).collect();
+        results.into_iter().all(|reopened| reopened)
+    }
+
+    /// Opens the device of a rail again, and closes the old one. `Err`: peers may still access memory through the old one, which could not
+    /// be replaced, or not be closed.
+    fn reopen(&mut self, rail: usize) -> Result<(), Code> {
+        // Tried again after a while if it fails.
+        self.next_repair = self.now + REPAIR_PERIOD;
+        self.break_ways(rail);
+        let before = self.entry.rails[rail].1.clone();
+        let unclosed = self.replace(rail, None)?;
+        // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
+        // the new one from the probes that follow.
+        let _ = self.replace(rail, Some(&before));
         self.statistics.reopened += 1;
-        let forgotten = old.operations.end_all(|_| true);
-        // Closes the endpoints: from now on the device accesses no buffer of these operations.
-        drop(old);
-        for operation in forgotten {
-            match operation {
-                Operation::Frame { buffer, .. } => self.release(buffer),
-                Operation::Transfer { key } => self.transfers.repost(key),
+        self.reinsert_paths(rail);
+        unclosed.map_or(Ok(()), Err)
+    }
+
+    /// The ways over this rail are broken, also those on which nothing is sent now.
+    fn break_ways(&mut self, rail: usize) {
+        for index in 0..self.connections.len() as u32 {
+            if self.connections[index as usize].rail == rail {
+                self.begin_trouble(index);
             }
         }
-        self.reinsert_paths(rail);
+    }
+
+    /// Replaces a device by a new one, at this address or at any. Returns why the old one could not be closed, if that is so; `Err`: the new one
+    /// could not be opened, and the old one stays.
+    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Option<Code>, Code> {
+        let frame_bytes_max = self.rails[rail].frame_bytes_max();
+        let info = self.rails[rail].device().info().try_clone().ok_or(Code::AGAIN)?;
+        let new = Rail::open(info, at, frame_bytes_max)?;
+        let name = new.name()?;
+        let prepared = self.buffers.prepare(new.device())?;
+        // The old device and the sends that it has use the old registrations until its endpoints are closed.
+        let before = self.buffers.set_device(rail, new.device(), prepared);
+        let closed = core::mem::replace(&mut self.rails[rail], new).close();
+        drop(before);
+        self.entry.rails[rail].1 = name;
+        for operation in closed.silent {
+            match operation {
+                Operation::Frame { buffer, .. } => self.release(buffer),
+                Operation::Transfer { key } | Operation::Unclosed { key } => self.transfers.repost(key),
+            }
+        }
+        if let Some(code) = closed.error {
+            // Buffers of frames and memory of transfers that the device may still access are never given back.
+            self.buffers.keep_lent();
+            self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
+        }
+        Ok(closed.error)
     }
 
     fn reinsert_paths(&mut self, rail: usize) {

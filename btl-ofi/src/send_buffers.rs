@@ -6,7 +6,7 @@
 
 use crate::memory::Memory;
 use core::ffi::c_void;
-use mend_ffi_ofi::{Code, Device};
+use mend_ffi_ofi::{Code, Device, Registration};
 
 /// A buffer: the class in the highest bit, and its number there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -18,6 +18,22 @@ pub struct SendBuffers {
     classes: [Class; 2],
     /// By rail.
     devices: Vec<Device>,
+    /// An endpoint of an earlier device could not be closed, so it may read the buffers for ever.
+    is_lent: bool,
+}
+
+/// The registrations of all blocks with one device, in the order of the blocks.
+#[derive(Debug)]
+pub struct Prepared(Vec<Option<Registration>>);
+
+impl Drop for SendBuffers {
+    fn drop(&mut self) {
+        if self.is_lent || !self.devices.iter().all(Device::is_silent) {
+            for class in &mut self.classes {
+                core::mem::forget(core::mem::take(&mut class.blocks));
+            }
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -41,19 +57,33 @@ impl SendBuffers {
     /// No buffers yet; the longest frame has `frame_bytes_max` bytes.
     pub fn new(frame_bytes_max: usize) -> Self {
         let class = |bytes| Class { bytes, blocks: Vec::new(), holders: Vec::new(), free: Vec::new() };
-        SendBuffers { classes: [class(SMALL_BYTES), class(frame_bytes_max)], devices: Vec::new() }
+        SendBuffers {
+            classes: [class(SMALL_BYTES), class(frame_bytes_max)],
+            devices: Vec::new(),
+            is_lent: false,
+        }
     }
 
-    /// The device of a rail, the next one or a new one for this rail.
-    pub fn set_device(&mut self, rail: usize, device: &Device) -> Result<(), Code> {
-        for block in self.classes.iter_mut().flat_map(|class| &mut class.blocks) {
-            block.register(rail, device)?;
-        }
+    /// Registers all blocks with a new device, or none.
+    pub fn prepare(&self, device: &Device) -> Result<Prepared, Code> {
+        let blocks = self.classes.iter().flat_map(|class| &class.blocks);
+        Ok(Prepared(blocks.map(|block| block.registration(device)).collect::<Result<_, Code>>()?))
+    }
+
+    /// The device of a rail, the next one or a new one for this rail, with which the blocks were [prepared](SendBuffers::prepare). Returns the
+    /// registrations with the device before: they are dropped after its endpoints, whose sends may be reading the blocks.
+    pub fn set_device(&mut self, rail: usize, device: &Device, prepared: Prepared) -> Prepared {
         match self.devices.get_mut(rail) {
             Some(old) => *old = device.clone(),
             None => self.devices.push(device.clone()),
         }
-        Ok(())
+        let blocks = self.classes.iter_mut().flat_map(|class| &mut class.blocks);
+        Prepared(blocks.zip(prepared.0).map(|(block, new)| block.set_registration(rail, new)).collect())
+    }
+
+    /// A device that was replaced may read the buffers for ever: their memory is never freed.
+    pub fn keep_lent(&mut self) {
+        self.is_lent = true;
     }
 
     fn class(&self, key: BufferKey) -> (&Class, usize) {

@@ -12,6 +12,7 @@
 //!
 //! Frames arrive once, whatever happens to the connection, so an emulated put or atomic operation happens once.
 
+use crate::keys_taken_back::KeysTakenBack;
 use mend_base::{Instant, Key, Reader, Slab, Writer};
 use mend_transport::{AccessKind, Atomic, Cookie, Exposure, Regions, Remote, SendError, Span, UserMemory};
 use std::collections::VecDeque;
@@ -100,6 +101,10 @@ pub enum Operation {
     Ended = 5,
     /// The transfer is refused.
     Refused = 6,
+    /// The key of `exposure` was taken back: the peer answers when its reads by it have ended (`keys_taken_back`).
+    TakeBack = 7,
+    /// The answer.
+    ReadsEnded = 8,
 }
 
 /// The header of a frame of kind `Piece`.
@@ -141,10 +146,10 @@ impl Message {
     }
 
     fn read(bytes: &[u8]) -> Option<Message> {
-        use Operation::{CompareSwap, Ended, FetchAdd, Get, Refused, Swap};
+        use Operation::{CompareSwap, Ended, FetchAdd, Get, ReadsEnded, Refused, Swap, TakeBack};
         let mut reader = Reader::new(bytes);
         let number = reader.u8()?;
-        let all = [Get, FetchAdd, CompareSwap, Swap, Ended, Refused];
+        let all = [Get, FetchAdd, CompareSwap, Swap, Ended, Refused, TakeBack, ReadsEnded];
         let operation = all.into_iter().find(|operation| *operation as u8 == number)?;
         let mut word = || reader.u64();
         let message = Message {
@@ -187,6 +192,9 @@ pub struct Transfers {
     pub(crate) to_post: VecDeque<Key>,
     /// By connection, what is to be sent.
     jobs: Vec<VecDeque<Job>>,
+    /// Connections and exposures of their peers, whose keys were taken back: the peer waits until no transfer that the device has uses them.
+    awaited: Vec<(u32, u64)>,
+    pub(crate) keys_taken_back: KeysTakenBack,
     next_serial: u64,
     /// Cookies that end in the next calls of progress.
     pub(crate) ended: VecDeque<(Cookie, Result<(), SendError>)>,
@@ -344,6 +352,9 @@ impl Transfers {
     pub fn end(&mut self, key: Key, result: Result<(), SendError>) -> Option<u32> {
         let transfer = self.entries.remove(key)?;
         self.ended.push_back((transfer.done, result));
+        if transfer.what == What::DeviceGet {
+            self.answer_keys_taken_back(transfer.connection);
+        }
         if matches!(transfer.what, What::Put | What::Atomic) {
             self.end_flushes(transfer.connection);
         }
@@ -360,6 +371,7 @@ impl Transfers {
     /// Ends all transfers of a connection, none of which the device has any more.
     pub fn sever(&mut self, connection: u32) {
         self.jobs[connection as usize].clear();
+        self.awaited.retain(|(of, _)| *of != connection);
         self.regions.sever(connection);
         let all: Vec<Key> = self
             .entries
@@ -395,7 +407,9 @@ impl Transfers {
     pub fn get_by_messages(&mut self, key: Key) {
         let Some(transfer) = self.entries.get_mut(key) else { return };
         (transfer.what, transfer.arrived) = (What::Get, 0);
+        let connection = transfer.connection;
         self.queue_request(key, None);
+        self.answer_keys_taken_back(connection);
     }
 
     /// The connection and the rail of each transfer that a device has, and when it was posted.
@@ -410,8 +424,46 @@ impl Transfers {
         if let Some(transfer) = self.entries.get_mut(key) {
             transfer.posted = None;
             transfer.registration = None;
+            let connection = transfer.connection;
             self.to_post.push_back(key);
+            self.answer_keys_taken_back(connection);
         }
+    }
+
+    /// Asks the peer of a connection for the end of its reads by a key that was taken back, unless much else is to be sent: then the
+    /// device is opened again when that is due.
+    pub fn ask_for_end_of_reads(&mut self, connection: u32, exposure: Exposure) {
+        if self.jobs[connection as usize].len() >= 2 * TRANSFERS_MAX {
+            return;
+        }
+        let exposure = exposure.0;
+        let message =
+            Message { operation: Operation::TakeBack, transfer: 0, exposure, offset: 0, words: [0; 2] };
+        self.jobs[connection as usize].push_back(Job::Message(message));
+    }
+
+    /// Answers the peer of a connection about keys that it took back, and by which the device reads no more.
+    fn answer_keys_taken_back(&mut self, connection: u32) {
+        let entries = &self.entries;
+        let reads = |exposure: u64| {
+            entries.iter().any(|(_, transfer)| {
+                transfer.connection == connection
+                    && transfer.posted.is_some()
+                    && crate::exposures::handle(&transfer.remote) == exposure
+            })
+        };
+        let over = self.awaited.extract_if(.., |(of, exposure)| *of == connection && !reads(*exposure));
+        for (_, exposure) in over.collect::<Vec<_>>() {
+            let operation = Operation::ReadsEnded;
+            let message = Message { operation, transfer: 0, exposure, offset: 0, words: [0; 2] };
+            self.jobs[connection as usize].push_back(Job::Message(message));
+        }
+    }
+
+    fn on_reads_ended(&mut self, connection: u32, exposure: u64) {
+        // An answer may come after the device was opened again instead.
+        let done = self.keys_taken_back.on_answer(connection, Exposure(exposure));
+        self.ended.extend(done.map(|done| (done, Ok(()))));
     }
 
     /// What is to be sent to the peer of a connection next.
@@ -440,9 +492,17 @@ impl Transfers {
         match message.operation {
             Operation::Ended => return self.on_ended(connection, message, Ok(())),
             Operation::Refused => return self.on_ended(connection, message, Err(SendError::NoAccess)),
+            Operation::ReadsEnded => self.on_reads_ended(connection, message.exposure),
             // A correct peer has no more transfers than that.
             _ if !bound => return Err(Garbage),
             Operation::Get => self.serve_get(connection, message),
+            Operation::TakeBack => {
+                let awaited = (connection, message.exposure);
+                if !self.awaited.contains(&awaited) {
+                    self.awaited.push(awaited);
+                }
+                self.answer_keys_taken_back(connection);
+            }
             _ => self.serve_atomic(connection, message),
         }
         Ok(None)

@@ -49,7 +49,7 @@ fn main() {
     let mut ends: Vec<Shm> = (0..2)
         .map(|slot| {
             let node = NodeSlot { slot, slots: 2, bells: Arc::clone(&bells) };
-            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox")
+            Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox")
         })
         .collect();
     let cards: Vec<Card> = ends

@@ -229,7 +229,7 @@ impl<'a> Rank<'a> {
         rustix::thread::sched_setaffinity(None, &set).expect("two cores");
         let bells = Arc::new(BellPage::map(job.file.as_fd(), ranks).expect("the bell page"));
         let node = NodeSlot { slot, slots: ranks, bells: Arc::clone(&bells) };
-        let mut shm = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
+        let mut shm = Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox");
         // Few endpoints are polled, so that some are demoted.
         shm.set_polled_max(0);
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };

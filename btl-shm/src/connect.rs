@@ -76,19 +76,21 @@ const MESSAGE_BYTES_LEAST: u32 = 256;
 pub(crate) const CHUNK_BYTES_MAX: u32 = MESSAGE_AREA as u32;
 /// The longest message, whatever the receiver accepts: two of them always fit.
 const MESSAGE_BYTES_MAX: u32 = MESSAGE_AREA as u32 / 2;
+/// The longest eager limit that can be chosen.
+pub(crate) const EAGER_BYTES_MAX: u32 = MESSAGE_BYTES_MAX - HEADROOM_BYTES;
 
 const _: () = assert!(HEADER_BYTES_MAX == Limits::HEADER_BYTES_MAX);
 
 impl Shm {
-    /// Creates the outbox of this process. `eager_bytes`: the longest eager message that it receives.
-    pub fn new(node: NodeSlot, eager_bytes: u32, settings: &Settings) -> Result<Self, ShmError> {
+    /// Creates the outbox of this process.
+    pub fn new(node: NodeSlot, settings: &Settings) -> Result<Self, ShmError> {
         let NodeSlot { slot, slots, .. } = node;
         let bells = node.bells.slots();
         // A bell page for another number of slots has another layout.
         if slot >= slots || bells != slots {
             return Err(ShmError::NoSuchSlot { slot, slots, bells });
         }
-        let message_bytes = eager_bytes.saturating_add(HEADROOM_BYTES);
+        let message_bytes = settings.number("btl_shm.eager_bytes") as u32 + HEADROOM_BYTES;
         let bounds = Bounds {
             message_bytes: message_bytes.clamp(MESSAGE_BYTES_LEAST, MESSAGE_BYTES_MAX),
             chunk_bytes: settings.number("btl_shm.chunk_bytes") as u32,
@@ -165,11 +167,13 @@ impl Shm {
 
 /// The limits of the receiver, reduced to what this version can send.
 fn limits(entry: CardEntry) -> Limits {
+    let message_bytes_max = entry.message_bytes_max.min(MESSAGE_BYTES_MAX);
     Limits {
-        abilities: Ability::Streams as u32,
+        abilities: Ability::Streams as u32 | Ability::Polling as u32,
         emulated: 0,
         control_bytes_max: CONTROL_BYTES_MAX as u32,
-        message_bytes_max: entry.message_bytes_max.min(MESSAGE_BYTES_MAX),
+        message_bytes_max,
+        eager_bytes: message_bytes_max - HEADROOM_BYTES,
         chunk_bytes: entry.chunk_bytes.min(CHUNK_BYTES_MAX),
         transfer_bytes_max: 0,
     }

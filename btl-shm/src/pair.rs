@@ -50,7 +50,7 @@ pub(crate) fn star(count: u32) -> (Shm, Vec<Shm>, ShmEndpoint) {
     let bells = Arc::new(BellPage::create(count).unwrap().0);
     let make = |slot| {
         let node = NodeSlot { slot, slots: count, bells: Arc::clone(&bells) };
-        Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
+        Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
     };
     let card = |shm: &Shm| {
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };

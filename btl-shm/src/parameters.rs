@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The parameters of the shared-memory transport (`docs/parameters.md`).
 
-use crate::connect::CHUNK_BYTES_MAX;
+use crate::connect::{CHUNK_BYTES_MAX, EAGER_BYTES_MAX};
 use mend_base::parameter::{Parameter, ParameterKind};
 
 /// The parameters of this component.
@@ -12,6 +12,13 @@ pub const PARAMETERS: &[Parameter] = &[
         unit: "bytes",
         default: "16k",
         description: "The longest chunk in which this process receives a large message through shared memory.",
+    },
+    Parameter {
+        name: "btl_shm.eager_bytes",
+        kind: ParameterKind::Number(0, EAGER_BYTES_MAX as u64),
+        unit: "bytes",
+        default: "4096",
+        description: "The eager limit of shared memory: the longest message that this process accepts through it before a receive has matched it.",
     },
     Parameter {
         name: "btl_shm.memory_reserve_bytes",

@@ -23,7 +23,7 @@ impl Fixture for Node {
         let bells = Arc::new(bells);
         let make = |slot| {
             let node = NodeSlot { slot, slots, bells: Arc::clone(&bells) };
-            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
+            Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).expect("an outbox for a test")
         };
         let all: Vec<Shm> = (0..slots).map(make).collect();
         (Node { bells, announced: vec![None; count] }, all)

@@ -80,7 +80,7 @@ impl Scene {
         let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
         let start = |slot| {
             let node = NodeSlot { slot, slots: SLOTS, bells: Arc::clone(&bells) };
-            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
+            Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
         };
         let (mut victim, mut correct) = (start(VICTIM), start(CORRECT));
         let corrupted = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
@@ -358,7 +358,7 @@ fn invalid_cards_are_refused() {
 fn descriptors_that_are_no_outbox_are_refused() {
     let bells = Arc::new(BellPage::create(SLOTS).unwrap().0);
     let node = NodeSlot { slot: VICTIM, slots: SLOTS, bells };
-    let mut victim = Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap();
+    let mut victim = Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).unwrap();
     let corrupted = Outbox::create(CORRUPTED, SLOTS, 0).unwrap();
     let right = card_of_corrupted(&victim, &corrupted);
     let (_page, bell_file) = BellPage::create(3000).unwrap();

@@ -3,6 +3,7 @@
 
 use crate::bindings as fi;
 use crate::completion::{Completion, ErrorCompletion, ReadError};
+use crate::descriptors::closing_on_exec;
 use crate::error::Code;
 use crate::info::Info;
 use core::cell::UnsafeCell;
@@ -11,6 +12,7 @@ use core::mem::MaybeUninit;
 use core::ptr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// How a device is opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +41,8 @@ pub(crate) struct Opened {
     pub(crate) completions: *mut fi::fid_cq,
     contexts: Box<[Context]>,
     descriptor: Option<RawFd>,
+    /// An endpoint could not be closed.
+    keeps_endpoint: AtomicBool,
 }
 
 // SAFETY: libfabric's objects may be used by any thread, and by one at a time, which the documentation of `Device` asks of its owner; the owner is
@@ -55,24 +59,23 @@ impl core::fmt::Debug for Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        // Endpoints and registrations hold this value, so they are closed.
-        close(self.completions.cast());
-        close(self.addresses.cast());
-        close(self.domain.cast());
-        close(self.fabric.cast());
+        // Endpoints and registrations hold this value, so they are closed. What the provider keeps stays: nobody uses it any more.
+        for object in [self.completions.cast(), self.addresses.cast(), self.domain.cast(), self.fabric.cast()]
+        {
+            let _ = close(object);
+        }
     }
 }
 
-/// Closes an object; null is none. An error means that the provider keeps it: nothing can be done, and nothing uses it any more.
-pub(crate) fn close(object: *mut fi::fid) {
+/// Closes an object; null is none. After an error nobody knows whether the provider has kept it or freed it, as providers do both: so it is
+/// never closed again, and must not be used.
+pub(crate) fn close(object: *mut fi::fid) -> Result<(), Code> {
     // SAFETY: null, or an object that libfabric made and the caller closes once: every object begins with its fid.
-    let Some(fid) = (unsafe { object.as_ref() }) else { return };
+    let Some(fid) = (unsafe { object.as_ref() }) else { return Ok(()) };
     // SAFETY: the table of functions lives as long as the object.
-    let Some(ops) = (unsafe { fid.ops.as_ref() }) else { return };
-    if let Some(close) = ops.close {
-        // SAFETY: the caller closes the object once, after all that depends on it.
-        unsafe { close(object) };
-    }
+    let close = unsafe { fid.ops.as_ref() }.and_then(|ops| ops.close).ok_or(Code::NO_FUNCTION)?;
+    // SAFETY: the object is open, and is not closed again.
+    Code::check(unsafe { close(object) })
 }
 
 impl Device {
@@ -87,12 +90,15 @@ impl Device {
             completions: ptr::null_mut(),
             contexts,
             descriptor: None,
+            keeps_endpoint: AtomicBool::new(false),
         };
         // What is open when a step fails is closed when `opened` is dropped.
-        opened.open_fabric()?;
-        opened.open_domain()?;
-        opened.open_addresses()?;
-        opened.open_completions(options)?;
+        closing_on_exec(|| {
+            opened.open_fabric()?;
+            opened.open_domain()?;
+            opened.open_addresses()?;
+            opened.open_completions(options)
+        })?;
         Ok(Device(Arc::new(opened)))
     }
 
@@ -104,6 +110,12 @@ impl Device {
     /// The descriptor of the completion queue, if there is one. It belongs to the device.
     pub fn descriptor(&self) -> Option<RawFd> {
         self.0.descriptor
+    }
+
+    /// Whether the device accesses no memory of endpoints that were dropped. `false`: one of them could not be closed, so their buffers
+    /// must never be freed.
+    pub fn is_silent(&self) -> bool {
+        !self.0.keeps_endpoint.load(Ordering::Relaxed)
     }
 
     /// Prepares a sleep on the descriptor: `Ok`, if a completion that comes from now on makes it readable; `AGAIN`, if something is to be done
@@ -134,6 +146,12 @@ impl Device {
 }
 
 impl Opened {
+    /// An endpoint could not be closed.
+    pub(crate) fn keep_endpoint(&self) {
+        // Relaxed: one thread at a time uses a device.
+        self.keeps_endpoint.store(true, Ordering::Relaxed);
+    }
+
     /// The address of the context of an operation.
     pub(crate) fn context(&self, token: u32) -> *mut c_void {
         self.contexts[token as usize].get().cast()

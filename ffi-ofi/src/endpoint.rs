@@ -2,8 +2,10 @@
 //! Endpoints: sending, receiving, reading and writing remote memory.
 
 use crate::bindings as fi;
+use crate::descriptors::closing_on_exec;
 use crate::device::{Device, Opened, close, control};
 use crate::error::Code;
+use crate::info::Info;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use std::sync::Arc;
@@ -26,8 +28,9 @@ pub struct Target {
     pub key: u64,
 }
 
-/// An endpoint. Its operations end in the completion queue of its device, each with its token. Dropping it ends all of them without a
-/// completion; after that, the device does not access their memory.
+/// An endpoint. Its operations end in the completion queue of its device, each with its token. Closing it ends all of them without a
+/// completion; after that, the device does not access their memory. Dropping it closes it; whether that succeeded,
+/// [`Device::is_silent`] tells.
 #[derive(Debug)]
 pub struct Endpoint {
     endpoint: *mut fi::fid_ep,
@@ -39,7 +42,9 @@ unsafe impl Send for Endpoint {}
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        close(self.endpoint.cast());
+        if close(self.endpoint.cast()).is_err() {
+            self.device.keep_endpoint();
+        }
     }
 }
 
@@ -49,6 +54,16 @@ type Descriptor = *mut c_void;
 impl Endpoint {
     /// Opens an endpoint. `buffer_rest`: a buffer for several messages is given back when less than this number of bytes is left of it.
     pub fn open(device: &Device, buffer_rest: usize) -> Result<Endpoint, Code> {
+        closing_on_exec(|| Endpoint::open_with(device, &device.0.info, buffer_rest))
+    }
+
+    /// The same, with the address that an earlier endpoint had, which is closed: what its [`name`](Endpoint::name) returned.
+    pub fn open_at(device: &Device, name: &[u8], buffer_rest: usize) -> Result<Endpoint, Code> {
+        let info = device.0.info.at(name).ok_or(Code::INVALID)?;
+        closing_on_exec(|| Endpoint::open_with(device, &info, buffer_rest))
+    }
+
+    fn open_with(device: &Device, info: &Info, buffer_rest: usize) -> Result<Endpoint, Code> {
         let opened = &device.0;
         // SAFETY: an open domain.
         let domain = unsafe { &*opened.domain };
@@ -56,7 +71,7 @@ impl Endpoint {
         let open = unsafe { domain.ops.as_ref() }.and_then(|ops| ops.endpoint).ok_or(Code::NO_FUNCTION)?;
         let mut endpoint = ptr::null_mut();
         // SAFETY: an open domain, an fi_info of it, a writable pointer.
-        let result = unsafe { open(opened.domain, opened.info.as_ptr(), &mut endpoint, ptr::null_mut()) };
+        let result = unsafe { open(opened.domain, info.as_ptr(), &mut endpoint, ptr::null_mut()) };
         Code::check(result)?;
         let mut endpoint = Endpoint { endpoint, device: Arc::clone(opened) };
         // First, because the providers of 1.17 end the process when an endpoint without addresses is closed. So it stays open then.
@@ -75,6 +90,17 @@ impl Endpoint {
             enable()?;
         }
         Ok(endpoint)
+    }
+
+    /// Closes the endpoint. After an error the device may go on accessing the memory of its operations, for ever; those that it still ends have
+    /// completions.
+    pub fn close(mut self) -> Result<(), Code> {
+        let endpoint = core::mem::replace(&mut self.endpoint, ptr::null_mut());
+        let closed = close(endpoint.cast());
+        if closed.is_err() {
+            self.device.keep_endpoint();
+        }
+        closed
     }
 
     fn bind(&self, object: *mut fi::fid, flags: u64) -> Result<(), Code> {

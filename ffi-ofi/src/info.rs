@@ -77,6 +77,19 @@ impl Info {
         Info::copy_of(&self.ofi, self.info)
     }
 
+    /// A copy for an endpoint with this address, which an endpoint of this provider had; `None`: such addresses cannot be asked for, or there is no
+    /// memory.
+    pub(crate) fn at(&self, name: &[u8]) -> Option<Info> {
+        let copy = self.try_clone()?;
+        let source = copy.raw().src_addr;
+        if source.is_null() || copy.raw().src_addrlen != name.len() {
+            return None;
+        }
+        // SAFETY: `src_addrlen` bytes that belong to the copy, to which nobody else has a reference.
+        unsafe { core::ptr::copy_nonoverlapping(name.as_ptr(), source.cast(), name.len()) };
+        Some(copy)
+    }
+
     pub(crate) fn ofi(&self) -> &Arc<Ofi> {
         &self.ofi
     }

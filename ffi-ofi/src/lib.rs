@@ -8,6 +8,7 @@
 //! Not here: which provider is chosen, what an error means, protocols. That is `btl-ofi`.
 
 mod completion;
+mod descriptors;
 mod device;
 mod endpoint;
 mod error;
@@ -30,6 +31,7 @@ mod registration;
 pub mod bindings;
 
 pub use completion::{Completion, ErrorCompletion, ReadError};
+pub use descriptors::close_connections_on_exec;
 pub use device::{Device, Options};
 pub use endpoint::{Address, Endpoint, Target};
 pub use error::Code;

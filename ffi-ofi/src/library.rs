@@ -2,6 +2,7 @@
 //! The library and its global functions.
 
 use crate::bindings as fi;
+use crate::descriptors::closing_on_exec;
 use crate::error::Code;
 use crate::info::{Hints, Info};
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -73,7 +74,7 @@ impl Ofi {
 
     /// Opens the library with this name or path. Providers are not looked for yet: [`infos`](Ofi::infos) does that.
     pub fn open(name: &str) -> Result<Arc<Ofi>, LoadError> {
-        let library = Library::open(name)?;
+        let library = closing_on_exec(|| Library::open(name))?;
         let symbol = |function: &CStr, version: &CStr| -> Result<NonNull<c_void>, LoadError> {
             library.symbol(function, version).ok_or_else(|| LoadError::NoSymbol {
                 library: name.to_owned(),
@@ -117,9 +118,10 @@ impl Ofi {
     pub fn infos(self: &Arc<Self>, hints: &Hints) -> Result<Vec<Info>, Code> {
         let asked = hints.build(self).ok_or(Code(fi::FI_ENOMEM as i32))?;
         let mut first = ptr::null_mut();
-        // SAFETY: `asked` is a complete fi_info that lives through the call; `first` is writable; node and service may be null.
-        let result =
-            unsafe { (self.get_info)(INTERFACE, ptr::null(), ptr::null(), 0, asked.as_ptr(), &mut first) };
+        let result = closing_on_exec(|| {
+            // SAFETY: `asked` is a complete fi_info that lives through the call; `first` is writable; node and service may be null.
+            unsafe { (self.get_info)(INTERFACE, ptr::null(), ptr::null(), 0, asked.as_ptr(), &mut first) }
+        });
         match Code::check(result) {
             Err(code) if code == Code(fi::FI_ENODATA as i32) => return Ok(Vec::new()),
             answer => answer?,

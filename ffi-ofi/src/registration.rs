@@ -21,7 +21,7 @@ pub struct Access {
     pub remote_write: bool,
 }
 
-/// Memory that the device may access until this value is dropped.
+/// Memory that the device may access for operations until this value is closed or dropped.
 #[derive(Debug)]
 pub struct Registration {
     region: *mut fi::fid_mr,
@@ -34,7 +34,8 @@ unsafe impl Send for Registration {}
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        close(self.region.cast());
+        // If the provider keeps it, peers may still have access: who must know that calls `close`.
+        let _ = close(self.region.cast());
     }
 }
 
@@ -69,6 +70,13 @@ impl Registration {
         };
         Code::check(result)?;
         Ok(Registration { region, _device: Arc::clone(opened) })
+    }
+
+    /// Ends the access of peers: with most providers for operations that they begin from now on, and providers over sockets go on with those
+    /// that were under way. After an error peers may have access until the endpoint is closed.
+    pub fn close(mut self) -> Result<(), Code> {
+        let region = core::mem::replace(&mut self.region, ptr::null_mut());
+        close(region.cast())
     }
 
     /// What operations of this process name the memory by.

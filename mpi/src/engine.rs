@@ -47,7 +47,7 @@ use mend_comm::Communicator;
 use mend_datatype::TypedBuffer;
 use mend_pml::{CommIndex, Config, Ends, Lent, Ob1, PollingReceive, SendMode, Status};
 use mend_runtime::{Runtime, RuntimeError};
-use mend_transport::{Card, Rdma};
+use mend_transport::{Ability, Card, Rdma};
 pub use reports::OpenCounts;
 
 /// All MPI state of one process, as a value: a test may have a thousand of them.
@@ -301,6 +301,13 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
         Some(result.map_err(Error::from).map(|receive| self.started(None, receive)))
     }
 
+    // Hot: per message that the first poll has not found.
+    /// Whether further polls may find the message. If not, a call of progress must bring it.
+    #[inline]
+    pub fn can_poll(&self, polling: &PollingReceive<N::Endpoint>) -> bool {
+        polling.endpoint().is_some_and(|endpoint| self.layers.net.limits(endpoint).can(Ability::Polling))
+    }
+
     // Hot: per message that polling has not found.
     /// Ends the polling and starts the receive.
     #[inline]
@@ -482,7 +489,9 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
             }
             // What a peer has not received would be lost with this process. A suspected peer receives nothing until the runtime has answered.
             self.is_flushing = true;
-            if self.peer_reports.some_suspected() || !self.layers.net.is_flushed() {
+            let heartbeats = &self.heartbeats;
+            let is_flushed = self.layers.net.is_flushed(&mut |peer| !heartbeats.has_left(peer));
+            if self.peer_reports.some_suspected() || !is_flushed {
                 mend_base::reach!("mpi.finish: a peer has not received everything");
                 return false;
             }

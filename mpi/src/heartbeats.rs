@@ -96,6 +96,15 @@ impl Heartbeats {
         matches!(self.phase, Phase::Fenced)
     }
 
+    /// Whether a peer has said that it leaves, or its end is published: it needs no message any more. One that dies after it has said so is
+    /// declared failed by nobody.
+    pub fn has_left(&self, peer: PeerIndex) -> bool {
+        match &self.phase {
+            Phase::Beating(ring) => ring.detector.is_absent(Rank(peer.0)),
+            Phase::Off | Phase::Starting(_) | Phase::Fenced => false,
+        }
+    }
+
     /// The ring starts when this collective operation has ended.
     pub fn start(&mut self, now: Instant, config: Config, barrier: Key) {
         self.phase = Phase::Starting(Start { config, presence: Presence::new(now), is_heard: false });

@@ -463,7 +463,10 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             Some(Contact::Connected { endpoint, .. }) => {
                 mend_base::reach!("mpi.peer_reports: declaration, severing");
                 self.contacts.set(index, Contact::Severing { endpoint });
-                layers.net.sever(endpoint);
+                match end {
+                    End::Failed | End::Finalized => layers.net.sever_dead(endpoint),
+                    End::Unreachable(_) => layers.net.sever(endpoint),
+                }
             }
             None | Some(Contact::Requested) => {
                 mend_base::reach!("mpi.peer_reports: declaration, unconnected");

@@ -200,10 +200,11 @@ impl Btl for ScriptedTransport {
     fn limits(&self, _to: u32) -> &Limits {
         const {
             &Limits {
-                abilities: Ability::Streams as u32,
+                abilities: Ability::Streams as u32 | Ability::Polling as u32,
                 emulated: 0,
                 control_bytes_max: 24,
                 message_bytes_max: 256,
+                eager_bytes: 256,
                 chunk_bytes: 256,
                 transfer_bytes_max: 0,
             }
@@ -292,7 +293,7 @@ impl Btl for ScriptedTransport {
         events
     }
 
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, _needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         self.is_flushed
     }
 

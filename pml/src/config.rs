@@ -8,8 +8,9 @@ use mend_base::parameter::{Declared, Settings};
 /// What can be chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The longest message, in bytes, that this process takes before its match; it is announced to peers. A peer without
-    /// the announcement uses its own limit.
+    /// The longest message, in bytes, that this process takes before its match, over any transport; it is announced to peers. A peer
+    /// without the announcement uses its own value. The eager limit of an endpoint is the lower one of this and
+    /// [`Limits::eager_bytes`](mend_transport::Limits::eager_bytes).
     pub eager_bytes: u32,
     /// How many bytes the unexpected messages of one peer may cost before the peer gets an XOFF.
     pub held_bytes_max: u64,

@@ -30,6 +30,8 @@ struct Exposed {
     region: Region,
     /// `None`: no peer has access, or none will have soon.
     exposure: Option<(Exposure, RemoteKey)>,
+    /// No get of the receiver uses the key: it has answered the RTS, or the RTS was not sent.
+    is_unused: bool,
     stage: Stage,
 }
 
@@ -44,6 +46,8 @@ enum Stage {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Release {
     Unexpose(Exposure, Cookie),
+    /// As `Unexpose`; the receiver does not use the key any more.
+    UnexposeUnused(Exposure, Cookie),
     Unregister(Region, Cookie),
 }
 
@@ -63,7 +67,8 @@ impl Exposures {
         exposure: Option<(Exposure, RemoteKey)>,
     ) -> Key {
         let is_exposed = exposure.is_some();
-        let entry = self.entries.insert(Exposed { request, region, exposure, stage: Stage::Open });
+        let (is_unused, stage) = (false, Stage::Open);
+        let entry = self.entries.insert(Exposed { request, region, exposure, is_unused, stage });
         if !is_exposed {
             self.close(entry);
         }
@@ -74,6 +79,13 @@ impl Exposures {
     pub(crate) fn remote_key(&self, entry: Key) -> Option<RemoteKey> {
         let exposed = self.entries.get(entry).filter(|exposed| exposed.stage == Stage::Open)?;
         exposed.exposure.map(|(_, key)| key)
+    }
+
+    /// The receiver has answered the RTS, which it does after all its gets have ended, or the RTS was not sent.
+    pub(crate) fn set_unused(&mut self, entry: Key) {
+        if let Some(exposed) = self.entries.get_mut(entry) {
+            exposed.is_unused = true;
+        }
     }
 
     /// The memory is to be released. No effect on memory that is being released.
@@ -91,6 +103,7 @@ impl Exposures {
         let exposed = self.entries.get_mut(entry)?;
         let done = cookie(Step::ReleaseExposure, entry);
         Some(match exposed.exposure.take() {
+            Some((exposure, _)) if exposed.is_unused => Release::UnexposeUnused(exposure, done),
             Some((exposure, _)) => Release::Unexpose(exposure, done),
             None => {
                 exposed.stage = Stage::Unregistering;
@@ -137,6 +150,16 @@ mod tests {
         assert_eq!((exposures.next_due(), exposures.on_done(done)), (None, None));
         let Some(Release::Unregister(Region(7), done)) = exposures.next_due() else { panic!("second") };
         assert_eq!((exposures.on_done(done), exposures.len()), (Some(REQUEST), 0));
+    }
+
+    #[test]
+    fn the_receiver_need_not_be_asked_for_a_key_after_its_answer() {
+        let mut exposures = Exposures::default();
+        assert!(exposures.reserve());
+        let entry = exposures.add(REQUEST, Region(7), Some((Exposure(8), RemoteKey::new(b"key"))));
+        exposures.set_unused(entry);
+        exposures.close(entry);
+        assert!(matches!(exposures.next_due(), Some(Release::UnexposeUnused(Exposure(8), _))));
     }
 
     #[test]

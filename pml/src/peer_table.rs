@@ -47,8 +47,11 @@ pub(crate) struct PeerLink<E> {
     pub(crate) endpoint: E,
     /// The longest payload of a message.
     pub(crate) message_bytes_max: u32,
-    /// The longest message that it accepts before a match; the own limit before the peer has announced its limit.
-    pub(crate) eager_bytes: u16,
+    /// The eager limit: that of the transport, or less if the peer has announced less; the own `pml.eager_bytes` counts until the peer has
+    /// announced one.
+    pub(crate) eager_bytes: u32,
+    /// The eager limit of the transport.
+    pub(crate) eager_bytes_max: u32,
     /// The longest chunk; 0: the transport has no streams.
     pub(crate) chunk_bytes: u32,
     /// The longest get; 0: large messages go as streams.
@@ -116,10 +119,12 @@ impl<E: Copy + Eq> PeerTable<E> {
         // An RTS carries the remote key.
         let has_room_for_key = limits.message_bytes_max as usize >= RemoteKey::BYTES_MAX;
         let gets = limits.can_natively(Ability::Get) && has_room_for_key;
+        let eager_bytes_max = limits.eager_bytes.min(limits.message_bytes_max);
         let link = PeerLink {
             endpoint,
             message_bytes_max: limits.message_bytes_max,
-            eager_bytes: eager_most(eager_bytes, limits.message_bytes_max),
+            eager_bytes: eager_bytes.min(eager_bytes_max),
+            eager_bytes_max,
             chunk_bytes: if streams { limits.chunk_bytes } else { 0 },
             get_bytes: if gets { limits.transfer_bytes_max } else { 0 },
         };
@@ -132,7 +137,7 @@ impl<E: Copy + Eq> PeerTable<E> {
     /// The peer has announced the longest message that it accepts before a match.
     pub(crate) fn limit_eager(&mut self, peer: PeerIndex, eager_bytes: u32) {
         if let Some(link) = self.states.get_mut(peer.index()).and_then(|state| state.link.as_mut()) {
-            link.eager_bytes = eager_most(eager_bytes, link.message_bytes_max);
+            link.eager_bytes = eager_bytes.min(link.eager_bytes_max);
         }
     }
 
@@ -196,10 +201,6 @@ impl<E> PeerState<E> {
     }
 }
 
-fn eager_most(eager_bytes: u32, message_bytes_max: u32) -> u16 {
-    eager_bytes.min(message_bytes_max).min(u32::from(u16::MAX)) as u16
-}
-
 #[cfg(test)]
 mod tests {
     use super::PeerTable;
@@ -214,8 +215,22 @@ mod tests {
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
+            eager_bytes: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
+        }
+    }
+
+    #[test]
+    fn the_eager_limit_is_the_lowest_of_the_transport_this_process_and_the_peer() {
+        let mut peers: PeerTable<u32> = PeerTable::default();
+        let limits = Limits { eager_bytes: 2000, ..limits() };
+        let eager_bytes = |peers: &PeerTable<u32>| peers.link(PEER).unwrap().eager_bytes;
+        peers.connect(PEER, 4, &limits, 300);
+        assert_eq!(eager_bytes(&peers), 300, "the own limit, before the peer has announced one");
+        for (announced, limit) in [(64, 64), (1999, 1999), (100_000, 2000)] {
+            peers.limit_eager(PEER, announced);
+            assert_eq!(eager_bytes(&peers), limit);
         }
     }
 

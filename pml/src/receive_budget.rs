@@ -11,7 +11,7 @@
 //! ```
 //!
 //! - After an XOFF a correct peer sends eager messages only until it reads it. It starts [`STARTS_PER_PROGRESS`] messages at most
-//!   between two calls of progress, and the transport delivers control messages within a few calls. The *excess* is what it sends
+//!   between two calls of progress, where each [`AT_ONCE_BYTES_MAX`] bytes of a longer one count as one, and the transport delivers control messages within a few calls. The *excess* is what it sends
 //!   in [`PROGRESSES_MAX`] calls. A peer that sends more may have read the XOFF late, since the XOFF may wait for room here:
 //!   a delay is no proof of garbage (Trap 19). So it is not treated as garbage; its message is refused as if memory had run out
 //!   (`BudgetError::NoMemory`).
@@ -19,7 +19,8 @@
 //!   [`RTS_MAX`](crate::rendezvous::RTS_MAX) without an answer at each receiver. A peer that sends more writes garbage.
 //!
 //! The most that one peer can make this process hold is so `held_bytes_max` + excess + twice `RTS_MAX` times the cost of a
-//! message, and `RTS_MAX` remote keys: 4 MiB + 16.5 MiB + 64 MiB + 24 MiB by default.
+//! message, and `RTS_MAX` remote keys: 4 MiB + 16.5 MiB + 64 MiB + 24 MiB by default, and 16 of the longest eager messages if these are
+//! longer than 4 KiB.
 //!
 //! Where memory runs out before that, XOFF is sent at once, and the message takes one of the buffers that were reserved
 //! for this case. Where these are used up too, the message cannot be stored: the caller gives up the connection
@@ -27,6 +28,7 @@
 
 use crate::paged::Paged;
 use crate::rendezvous::RTS_MAX;
+use crate::routes::AT_ONCE_BYTES_MAX;
 use crate::send_queues::STARTS_PER_PROGRESS;
 use mend_base::PeerIndex;
 use mend_transport::{Payload, RemoteKey};
@@ -35,8 +37,7 @@ use mend_transport::{Payload, RemoteKey};
 #[derive(Debug)]
 pub(crate) struct ReceiveBudget {
     held_bytes_max: u64,
-    excess: u64,
-    /// The length of an eager message, and so of a reserved buffer.
+    /// The longest eager message of any peer, and so the length of a reserved buffer. Peers may write before they are connected here.
     eager_bytes: usize,
     accounts: Paged<Account>,
     /// Buffers of messages that were taken, for the next. The first [`RESERVE`] are for when there is no memory.
@@ -81,13 +82,21 @@ const SPARE_MAX: usize = 64;
 /// The spare buffers reserved for when there is no memory.
 const RESERVE: usize = 16;
 
+/// What a peer may send after an XOFF until it has read it, with this eager limit. The last message of each call of progress may be a
+/// long one.
+fn excess(eager_bytes: usize) -> u64 {
+    let eager_bytes = eager_bytes as u64;
+    let start = MESSAGE_COST + eager_bytes.min(AT_ONCE_BYTES_MAX.into());
+    PROGRESSES_MAX * (u64::from(STARTS_PER_PROGRESS) * start + eager_bytes)
+}
+
 impl ReceiveBudget {
+    /// `eager_bytes`: what this process accepts before a match. Until a peer is connected, its transport may have such a limit, up to
+    /// [`AT_ONCE_BYTES_MAX`].
     pub(crate) fn new(held_bytes_max: u64, eager_bytes: u32) -> Self {
-        let message = MESSAGE_COST + u64::from(eager_bytes);
         ReceiveBudget {
             held_bytes_max,
-            excess: PROGRESSES_MAX * u64::from(STARTS_PER_PROGRESS) * message,
-            eager_bytes: eager_bytes as usize,
+            eager_bytes: eager_bytes.min(AT_ONCE_BYTES_MAX.into()) as usize,
             accounts: Paged::default(),
             spare: Vec::new(),
             over: false,
@@ -96,9 +105,14 @@ impl ReceiveBudget {
         }
     }
 
-    /// Makes room for what is known of a peer.
-    pub(crate) fn add_peer(&mut self, peer: PeerIndex) {
+    /// Makes room for what is known of a peer, which sends so many bytes at most before a match.
+    pub(crate) fn add_peer(&mut self, peer: PeerIndex, eager_bytes: u32) {
         self.accounts.at(peer.index());
+        if eager_bytes as usize > self.eager_bytes {
+            self.eager_bytes = eager_bytes as usize;
+            // Reserved buffers are as long as the longest message: new ones take their places.
+            self.spare.clear();
+        }
     }
 
     /// Keeps the bytes of a message, on its sender's account. `unanswered`: the sender waits for an answer; `short`: memory
@@ -115,7 +129,7 @@ impl ReceiveBudget {
         let held_bytes = account.held_bytes + cost;
         self.over = short || held_bytes > self.held_bytes_max;
         if self.over || unanswered {
-            account.check(held_bytes, unanswered, self.held_bytes_max + self.excess)?;
+            account.check(held_bytes, unanswered, self.held_bytes_max + excess(self.eager_bytes))?;
         }
         account.held_bytes = held_bytes;
         account.unanswered += u32::from(unanswered);
@@ -270,7 +284,7 @@ mod tests {
             stored += 1;
         }
         assert_eq!(store(&mut budget, &[1; 64], false), Err(BudgetError::NoMemory));
-        let most = (10_000 + 16 * 256 * (64 + MESSAGE_COST)) / (64 + MESSAGE_COST);
+        let most = (10_000 + 16 * (256 * (64 + MESSAGE_COST) + 64)) / (64 + MESSAGE_COST);
         assert_eq!(stored, most);
         assert!(budget.store(PeerIndex(2), Payload::from(&[1][..]), false, false).is_ok(), "another peer");
     }
@@ -295,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_buffer_of_a_message_serves_the_next_one_of_its_length() {
-        let mut budget = ReceiveBudget::new(1 << 20, 4096);
+        let mut budget = ReceiveBudget::new(1 << 20, 64);
         let first: Vec<_> =
             (0..20).map(|_| budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap()).collect();
         first.into_iter().for_each(|bytes| budget.recycle(bytes));
@@ -310,7 +324,7 @@ mod tests {
 
     #[test]
     fn messages_that_wait_for_an_answer_are_bounded_by_their_number() {
-        let mut budget = ReceiveBudget::new(10_000, 0);
+        let mut budget = ReceiveBudget::new(10_000, 64);
         (0..RTS_MAX).for_each(|_| assert!(store(&mut budget, &[], true).is_ok()));
         assert_eq!(store(&mut budget, &[], true), Err(BudgetError::TooMany));
         budget.release(PEER, 0, true);
@@ -336,6 +350,21 @@ mod tests {
         assert!(budget.release(PEER, 64, false), "an XON: little is held");
         budget.recycle(taken);
         assert!(budget.store(PEER, Payload::from(&[2; 64][..]), false, false).is_ok());
+    }
+
+    #[test]
+    fn reserved_buffers_are_as_long_as_the_longest_eager_message_of_a_peer_that_is_connected() {
+        let mut budget = ReceiveBudget::new(4 << 20, 64);
+        budget.add_peer(PEER, 64);
+        let fill = |budget: &mut ReceiveBudget| {
+            (0..16).for_each(|_| _ = budget.store(PEER, Payload::from(&[1; 8][..]), false, false).unwrap());
+        };
+        fill(&mut budget);
+        budget.add_peer(PeerIndex(2), 10_000);
+        fill(&mut budget);
+        budget.refuse(true);
+        let long = [2; 10_000];
+        assert!(budget.store(PeerIndex(2), Payload::from(&long[..]), false, false).is_ok());
     }
 
     #[test]

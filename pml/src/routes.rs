@@ -20,14 +20,18 @@ pub(crate) struct Route<E> {
     context: ContextId,
     /// The sequence number of the next message.
     sequence: u16,
-    /// The longest message that is sent before a match.
-    eager_bytes: u16,
+    /// The longest message that is sent at once: within the eager limit, and [`AT_ONCE_BYTES_MAX`].
+    at_once_bytes: u16,
     announced: bool,
     /// The rank was told that no operation begins here any more.
     poisoned: bool,
 }
 
 const _: () = assert!(size_of::<Route<u32>>() <= 16);
+
+/// The longest message, in bytes, that is sent without a request. For longer ones a request costs little beside the copy, and its way
+/// through the queue counts bytes (`SendQueues::count_bytes`).
+pub(crate) const AT_ONCE_BYTES_MAX: u16 = 4 << 10;
 
 impl<E> Default for Routes<E> {
     fn default() -> Self {
@@ -42,7 +46,7 @@ impl<E: Copy> Routes<E> {
     pub(crate) fn at_once(&mut self, to: Rank, bytes: usize) -> Option<(&mut Route<E>, E)> {
         let route = self.0.get_mut(to.index())?;
         let endpoint = route.endpoint?;
-        if bytes <= usize::from(route.eager_bytes) { Some((route, endpoint)) } else { None }
+        if bytes <= usize::from(route.at_once_bytes) { Some((route, endpoint)) } else { None }
     }
 
     /// The route to a rank that exists. `None`: there is no memory for it.
@@ -55,7 +59,7 @@ impl<E: Copy> Routes<E> {
             endpoint: None,
             context: ContextId(0),
             sequence: 0,
-            eager_bytes: 0,
+            at_once_bytes: 0,
             announced: false,
             poisoned: false,
         };
@@ -107,7 +111,7 @@ impl<E: Copy> Route<E> {
     pub(crate) fn allow_at_once(&mut self, link: &PeerLink<E>) {
         if self.announced && self.endpoint.is_none() {
             self.endpoint = Some(link.endpoint);
-            self.eager_bytes = link.eager_bytes;
+            self.at_once_bytes = link.eager_bytes.min(AT_ONCE_BYTES_MAX.into()) as u16;
         }
     }
 
@@ -137,14 +141,20 @@ impl<E: Copy> Route<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::Routes;
+    use super::{AT_ONCE_BYTES_MAX, Routes};
     use crate::envelope::ChannelName;
     use crate::peer_table::PeerLink;
     use mend_base::{ContextId, ContextKind, Identity, Peer, Rank};
     use mend_proto::identity::ContextName;
 
-    const LINK: PeerLink<u32> =
-        PeerLink { endpoint: 5, message_bytes_max: 4096, eager_bytes: 100, chunk_bytes: 0, get_bytes: 0 };
+    const LINK: PeerLink<u32> = PeerLink {
+        endpoint: 5,
+        message_bytes_max: 4096,
+        eager_bytes: 100,
+        eager_bytes_max: 100,
+        chunk_bytes: 0,
+        get_bytes: 0,
+    };
     const NAME: ContextName = ContextName {
         identity: Identity { creator: Peer(1), number: 2 },
         context_kind: ContextKind::PointToPoint,
@@ -168,6 +178,16 @@ mod tests {
         assert!(!route.on_retired(ContextId(8)) && route.on_retired(id));
         assert!(routes.at_once(rank, 1).is_none());
         assert_eq!((routes.sent(rank), routes.sent(Rank(9))), (1, 0));
+    }
+
+    #[test]
+    fn a_message_that_takes_long_to_copy_has_a_request_although_it_is_eager() {
+        let mut routes = Routes::default();
+        let route = routes.to(Rank(0)).unwrap();
+        assert!(route.on_announced(ContextId(7)));
+        route.allow_at_once(&PeerLink { eager_bytes: 1 << 16, eager_bytes_max: 1 << 16, ..LINK });
+        assert!(routes.at_once(Rank(0), AT_ONCE_BYTES_MAX.into()).is_some());
+        assert!(routes.at_once(Rank(0), usize::from(AT_ONCE_BYTES_MAX) + 1).is_none());
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //!
 //! A peer is *congested* while messages to it are queued, or while it has sent XOFF: sends to it take the queue, where an
 //! XOFF turns them into RTSes. A program that starts operations and never makes progress would not read an XOFF, so after
-//! [`STARTS_PER_PROGRESS`] starts no message is sent before the next call of progress.
+//! [`STARTS_PER_PROGRESS`] starts no message is sent before the next call of progress. A message that is longer than
+//! [`AT_ONCE_BYTES_MAX`] counts as a start for each such part of it.
 //!
 //! What peers fill is bounded: the PML's answers by [`ANSWERS_MAX`], confirmations of retired ids by [`RETIRED_MAX`], both for
 //! each peer and above what a correct one can cause. The list of flush pending peers has one entry for each peer, reserved when
@@ -16,6 +17,7 @@
 use crate::control_queue::{ControlError, ControlQueues, Places, Protocol};
 use crate::envelope::AM_ID;
 use crate::paged::Paged;
+use crate::routes::AT_ONCE_BYTES_MAX;
 use mend_base::{ContextId, Key, PeerIndex, Rank};
 use mend_transport::AmId;
 use std::collections::VecDeque;
@@ -120,6 +122,12 @@ impl SendQueues {
     #[inline(always)]
     pub(crate) fn count_start(&mut self) {
         self.starts_since_progress += 1;
+    }
+
+    /// So many bytes were sent before a match.
+    #[inline]
+    pub(crate) fn count_bytes(&mut self, bytes: usize) {
+        self.starts_since_progress += (bytes / usize::from(AT_ONCE_BYTES_MAX)) as u32;
     }
 
     /// Whether the next call is to be one of progress.

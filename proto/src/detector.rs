@@ -298,6 +298,11 @@ impl Detector {
         self.phase = Phase::Ended;
     }
 
+    /// Whether another member has quit, failed or finalized, as this one has heard.
+    pub fn is_absent(&self, rank: Rank) -> bool {
+        self.absent.contains(rank)
+    }
+
     /// Whether this member fenced itself or quit.
     pub fn is_ended(&self) -> bool {
         self.phase == Phase::Ended

@@ -8,8 +8,15 @@ use std::{env, fs};
 /// Names the parameter file: lines `component.noun = value`, `#` begins a comment.
 pub const FILE_VARIABLE: &str = "MEND_PARAMETERS";
 
-/// Variables that begin with `MEND_` and are no parameters, besides those that the launcher sets.
-pub const OTHER_VARIABLES: [&str; 3] = [FILE_VARIABLE, "MEND_CC", "MEND_CXX"];
+/// Variables that begin with `MEND_` and are no parameters, besides those that the launcher sets. The last three are of the fabric shim.
+pub const OTHER_VARIABLES: [&str; 6] = [
+    FILE_VARIABLE,
+    "MEND_CC",
+    "MEND_CXX",
+    "MEND_FABRIC_SHIM_LIBRARY",
+    "MEND_FABRIC_SHIM_FAULTS",
+    "MEND_FABRIC_SHIM_REPORT",
+];
 
 /// Why the settings are refused.
 #[derive(Debug, thiserror::Error)]

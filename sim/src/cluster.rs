@@ -11,7 +11,7 @@ mod detection;
 use crate::clock::Clock;
 use crate::killer::{Killer, Manner, Milestone, Point};
 use crate::launcher::{Launcher, SimRuntime};
-use crate::network::{Faults, RemoteAccessFaults, SharedNetwork, SimBtl, SimNetwork, Sizes};
+use crate::network::{EagerLimits, Faults, RemoteAccessFaults, SharedNetwork, SimBtl, SimNetwork, Sizes};
 use crate::oracle::{self, EndedBuffers};
 use crate::process::{Position, Process, SimMpi, Transports};
 use crate::record::JobRecord;
@@ -177,15 +177,19 @@ impl Cluster {
         .with_drawn_gets()
     }
 
-    /// In half of the jobs most processes can get from each other, and in half of these what was not delivered is lost when its sender
-    /// exits.
+    /// In half of the jobs most processes can get from each other. In half of these what was not delivered is lost when its sender
+    /// exits, and in half of them each pair has its own eager limit.
     fn with_drawn_gets(mut self) -> Self {
         let mut random = Random(self.seed ^ GETS_SEED);
         self.gets = random.once_in(2);
         if self.gets {
             let mut once_in = || if random.once_in(2) { 0 } else { 2 + random.below(30) };
             let faults = RemoteAccessFaults { refusal_once_in: once_in(), failure_once_in: once_in() };
-            self.network.borrow_mut().set_remote_access(faults, random.once_in(2));
+            let mut network = self.network.borrow_mut();
+            network.set_remote_access(faults, random.once_in(2));
+            if random.once_in(2) {
+                network.eager_limits = EagerLimits::Drawn(random.bits());
+            }
         }
         self
     }
@@ -615,6 +619,10 @@ impl Cluster {
         let loopback = random.once_in(2).then(|| Loopback::new(Peer::new(Job(self.seed as u32), rank)));
         let mut config = draw_config(&mut random);
         config.eager_bytes = config.eager_bytes.max(self.eager_bytes_min);
+        if sizes.can_get() && config.eager_bytes == 4096 {
+            // The limits are those of the pairs.
+            config.eager_bytes = 1 << 20;
+        }
         let receives_own_messages_at_once =
             loopback.is_some() && config.events_per_progress > EVENTS_AT_ONCE_MAX;
         // A process that can get reaches the others by a network, and the others by the transport that is inlined.

@@ -9,10 +9,12 @@
 //! A job may have remote memory access (`remote_memory`): then most of its processes reach each other as by a network, and can get.
 //! It may also lose what was not delivered when its sender exits, so that a process must wait for acknowledgements first.
 
+mod eager_limits;
 mod queues;
 mod remote_memory;
 
 use crate::killer::{Killer, Point};
+pub use eager_limits::EagerLimits;
 use mend_base::{Instant, PeerIndex, Random, Reader};
 use mend_transport::{
     Ability, AmId, Btl, Card, Cause, ConnectError, Cookie, EventPending, Exposure, Limits, MessageClass,
@@ -50,6 +52,8 @@ pub struct SimNetwork {
     remote_memory: RemoteMemory,
     /// What was not delivered is lost when its sender exits.
     loses_undelivered: bool,
+    /// The eager limits of the pairs.
+    pub eager_limits: EagerLimits,
     /// Messages and chunks that were sent. Equal to `delivered` at the end of a job without deaths.
     pub sent: u64,
     /// Messages and chunks that were delivered.
@@ -118,11 +122,14 @@ impl Sizes {
         }
     }
 
-    /// Draws the sizes of gets. One process in four has none.
+    /// Draws the sizes of gets. One process in four has none. Some of the others take long messages, too.
     pub fn draw_gets(&mut self, random: &mut Random) {
         if !random.once_in(4) {
             self.transfer_bytes_max = 100 << random.below(10);
             self.get_depth = 1 + random.below(6) as u32;
+            if random.once_in(3) {
+                self.message_bytes_max = 8_000;
+            }
         }
     }
 
@@ -159,15 +166,16 @@ impl Sizes {
     }
 
     /// The limits of an endpoint of a process that may get so many bytes to a peer with these sizes.
-    fn limits(&self, own_transfer_bytes_max: u32) -> Limits {
+    fn limits(&self, own_transfer_bytes_max: u32, eager_bytes: u32) -> Limits {
         let streams = if self.chunk_bytes > 0 { Ability::Streams as u32 } else { 0 };
         let transfer_bytes_max = self.transfer_bytes_max.min(own_transfer_bytes_max);
         let get = if transfer_bytes_max > 0 { Ability::Get as u32 } else { 0 };
         Limits {
-            abilities: streams | get,
+            abilities: streams | get | Ability::Polling as u32,
             emulated: 0,
             control_bytes_max: self.control_bytes_max,
             message_bytes_max: self.message_bytes_max,
+            eager_bytes,
             chunk_bytes: self.chunk_bytes,
             transfer_bytes_max: transfer_bytes_max.into(),
         }
@@ -188,6 +196,7 @@ impl SimNetwork {
             queues: Queues::default(),
             remote_memory: RemoteMemory::default(),
             loses_undelivered: false,
+            eager_limits: EagerLimits::default(),
             sent: 0,
             delivered: 0,
         }))
@@ -587,6 +596,7 @@ impl Endpoint {
             return events;
         }
         self.state = EndpointState::Severed;
+        network.remote_memory.sever(me, self.peer);
         sink.on_severed(self.index, at);
         events + 1
     }
@@ -688,6 +698,7 @@ impl Btl for SimBtl {
             (network.queues.pair(number, self.me), network.queues.pair(self.me, number));
         let at = self.endpoints.len() as u32;
         network.queues.connect(incoming, at);
+        let eager_bytes = network.eager_limits.of_pair(self.me, number, sizes.message_bytes_max);
         drop(network);
         self.endpoints.push(Endpoint {
             peer: number,
@@ -700,7 +711,7 @@ impl Btl for SimBtl {
             owes_room: false,
             before_sever: None,
             sizes,
-            limits: sizes.limits(self.sizes.transfer_bytes_max),
+            limits: sizes.limits(self.sizes.transfer_bytes_max, eager_bytes),
         });
         self.mark_busy(at);
         Ok(at)
@@ -865,11 +876,12 @@ impl Btl for SimBtl {
     }
 
     /// Where messages of a process that has exited are lost: whether the peers have received all messages, as they acknowledge them.
-    fn is_flushed(&mut self) -> bool {
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         let network = self.shared.borrow();
         let is_received = |endpoint: &Endpoint| match endpoint.state {
             EndpointState::Connecting | EndpointState::Connected => {
-                network.queues.get(endpoint.outgoing).is_none_or(PairQueues::is_empty)
+                !needs(endpoint.index)
+                    || network.queues.get(endpoint.outgoing).is_none_or(PairQueues::is_empty)
             }
             EndpointState::Quarantined | EndpointState::Severing | EndpointState::Severed => true,
         };

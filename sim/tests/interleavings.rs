@@ -576,8 +576,9 @@ fn repair_goes_on_when_who_has_asked_a_member_without_the_communicator_dies() {
     });
 }
 
-/// How many interleavings the chapters 1 to 9 have.
-const COUNTS: [u32; 9] = [12, 8, 12, 12, 8, 16, 8, 5, 4];
+/// How many interleavings each chapter has. The others have none, or are of later work.
+const COUNTS: [(u32, u32); 10] =
+    [(1, 12), (2, 8), (3, 12), (4, 12), (5, 8), (6, 16), (7, 8), (8, 5), (9, 4), (15, 9)];
 
 #[test]
 fn every_interleaving_has_its_row_and_every_test_that_a_row_names_exists() {
@@ -585,8 +586,9 @@ fn every_interleaving_has_its_row_and_every_test_that_a_row_names_exists() {
     let page = std::fs::read_to_string(root.join("docs/dev/interleavings.md")).expect("the page is there");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| X-")).collect();
     let names = rows.iter().filter_map(|row| row.split(' ').nth(1));
-    let wanted =
-        (1..).zip(COUNTS).flat_map(|(chapter, count)| (1..=count).map(move |at| format!("X-{chapter}.{at}")));
+    let wanted = COUNTS
+        .into_iter()
+        .flat_map(|(chapter, count)| (1..=count).map(move |at| format!("X-{chapter}.{at}")));
     assert_eq!(names.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
     let mut tests = 0;
     for row in rows {
@@ -596,7 +598,10 @@ fn every_interleaving_has_its_row_and_every_test_that_a_row_names_exists() {
                 file = std::fs::read_to_string(root.join(word))
                     .unwrap_or_else(|_| panic!("{word} is not there"));
             } else if word.contains('_') && !word.starts_with("MPI") {
-                assert!(file.contains(&format!("fn {word}()")), "{row}: there is no test {word}");
+                // A test of the conformance suite is generic over the transport.
+                let is_there =
+                    ["(", "<F: Fixture>("].iter().any(|end| file.contains(&format!("fn {word}{end}")));
+                assert!(is_there, "{row}: there is no test {word}");
                 tests += 1;
             }
         }

@@ -184,7 +184,8 @@ int main(int argc, char **argv)
         wrong("descriptors of a rank", open_now, 3);
     for (int round = 20; round < 40; round++)
         around(round, a_shell);
-    if (descriptors() > open_now)
+    /* Over a network a peer may have connected meanwhile. */
+    if (descriptors() > open_now + ranks)
         wrong("descriptors after twenty shells", descriptors(), open_now);
 
     MPI_Allreduce(&errors, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);

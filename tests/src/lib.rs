@@ -17,6 +17,7 @@
 pub mod board;
 pub mod chance;
 pub mod elf;
+pub mod fabric;
 pub mod lifecycle;
 pub mod live;
 pub mod page;

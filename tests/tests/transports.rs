@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use mend_ffi_ofi::Ofi;
 use mend_tests::watched_command::{Ended, WatchedCommand};
-use mend_tests::{Scratch, prefix, program, skip};
+use mend_tests::{Scratch, fabric, prefix, program, skip};
 
 #[test]
 fn mend_info_shows_each_provider_with_the_reason_why_it_is_not_chosen() {
@@ -108,13 +107,9 @@ fn a_strict_job_does_not_start_without_a_transport_that_is_named() {
 
 /// Whether libfabric is installed; if not, the test counts as skipped.
 fn has_fabric(test: &str) -> bool {
-    match Ofi::open(Ofi::DEFAULT_NAME) {
-        Ok(_) => true,
-        Err(error) => {
-            skip(test, &format!("{error} (Debian: apt install libfabric1)"));
-            false
-        }
-    }
+    let missing = fabric::missing();
+    missing.iter().for_each(|why| skip(test, why));
+    missing.is_none()
 }
 
 /// What `mend-info` prints as text and as JSON. It has succeeded, and printed nothing on stderr.

@@ -234,6 +234,14 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
+    fn sever_dead(&mut self, endpoint: Self::Endpoint) {
+        match endpoint {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().sever_dead(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().sever_dead(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).sever_dead(endpoint),
+        }
+    }
+
     // Hot: per message.
     #[inline(always)]
     fn send(
@@ -348,10 +356,10 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         self.shm.iter_mut().for_each(Btl::call_helpers);
     }
 
-    fn is_flushed(&mut self) -> bool {
-        let shm = self.shm.as_mut().is_none_or(Btl::is_flushed);
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        let shm = self.shm.as_mut().is_none_or(|shm| shm.is_flushed(needs));
         // Each network is asked, so that all ask their peers at the same time.
-        self.networks.iter_mut().fold(shm, |flushed, network| network.is_flushed() && flushed)
+        self.networks.iter_mut().fold(shm, |flushed, network| network.is_flushed(needs) && flushed)
     }
 
     /// Arms all transports or none: if one is pending, the others are disarmed.
@@ -422,6 +430,15 @@ impl<L: Rdma, S: Rdma> Rdma for Bml<L, S> {
             LOOPBACK => self.loopback().unexpose(Exposure(exposure), done),
             SHM => self.shm().unexpose(Exposure(exposure), done),
             network => self.network(network).unexpose(Exposure(exposure), done),
+        }
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        let (owner, exposure) = untag(exposure.0);
+        match owner {
+            LOOPBACK => self.loopback().unexpose_unused(Exposure(exposure), done),
+            SHM => self.shm().unexpose_unused(Exposure(exposure), done),
+            network => self.network(network).unexpose_unused(Exposure(exposure), done),
         }
     }
 

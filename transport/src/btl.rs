@@ -70,6 +70,11 @@ pub trait Btl {
     /// each outstanding operation with `Severed`, and then call `on_severed`. They need no help of the peer, which may be dead.
     /// An incomplete message is dropped.
     fn sever(&mut self, endpoint: Self::Endpoint);
+    /// As [`sever`](Btl::sever), for a peer whose process has ended, or must end before its results count: accesses to the memory of this process
+    /// that it had begun need not be waited for if they only read.
+    fn sever_dead(&mut self, endpoint: Self::Endpoint) {
+        self.sever(endpoint);
+    }
 
     /// Sends `header` and then the `len` bytes that `fill` writes, as one message. The caller may reuse its memory when this
     /// returns. `Ok` means that the message is sent, not that it was received. The peer receives the message if both ends live.
@@ -101,8 +106,8 @@ pub trait Btl {
     ) -> Result<(), SendError>;
 
     /// Whether `progress` could deliver something of this peer. Cheaper than `progress`, and without effect: a waiting thread
-    /// polls it. False if the endpoint is quarantined or severed. A BTL that must ask a device answers what it knows since the last
-    /// `progress`, so its answer may come late.
+    /// polls it. False if the endpoint is quarantined or severed. A BTL without [`Ability::Polling`] must ask a device, and answers what
+    /// it knows since the last `progress`.
     fn ready(&self, from: Self::Endpoint) -> bool;
     /// Whether a message of [`MessageClass::Data`] is the next thing to be delivered of this peer. One load: a blocking receive
     /// polls it. A BTL that cannot tell so cheaply answers `false`.
@@ -132,10 +137,11 @@ pub trait Btl {
     /// Called by the helper thread of this process while its program is outside MPI. In MPI, `progress` wakes them if a message is
     /// not consumed for 100 us.
     fn call_helpers(&mut self) {}
-    /// Whether every peer that is not severed or quarantined has received what was sent to it, so that this process may end without
-    /// losing a message. If not, `progress` asks the peers for an acknowledgement. Called in MPI_Finalize until it answers `true`; nothing
-    /// is sent after that. Shared memory outlives the process, so there it is always true.
-    fn is_flushed(&mut self) -> bool {
+    /// Whether every peer that is not severed or quarantined, and for which `needs` answers `true`, has received what was sent to it, so
+    /// that this process may end without losing a message. If not, `progress` asks the peers for an acknowledgement. `needs` answers
+    /// `false` for a peer that is leaving, too: it may be gone by now, and nobody will say so. Called in MPI_Finalize until it answers `true`;
+    /// nothing is sent after that. Shared memory outlives the process, so there it is always true.
+    fn is_flushed(&mut self, _needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
         true
     }
     /// Prepares a sleep, and adds to `wake` what the process can sleep on. From now until `disarm`, everything that `progress`
@@ -189,6 +195,8 @@ pub enum Ability {
     DeviceMemory = 64,
     /// [`Btl::arm`] adds a descriptor for epoll to [`WakeSet::descriptors`].
     SleepDescriptor = 128,
+    /// [`Btl::ready`] and [`Btl::has_message`] read memory that the peer writes, so it is worth to poll them between two calls of `progress`.
+    Polling = 256,
 }
 
 /// Sizes and abilities of one endpoint.
@@ -202,6 +210,9 @@ pub struct Limits {
     pub control_bytes_max: u32,
     /// The longest payload of a [`MessageClass::Data`] message, in bytes, as the receiver advertises it.
     pub message_bytes_max: u32,
+    /// The eager limit: the longest message of a program that is sent before a receive has matched it, in bytes. For longer ones this
+    /// transport is faster, or needs less memory, by rendezvous. At most `message_bytes_max`.
+    pub eager_bytes: u32,
     /// The longest chunk, in bytes, as the receiver advertises it; 0 without [`Ability::Streams`].
     pub chunk_bytes: u32,
     /// The longest put or get, in bytes; 0 without [`Ability::Put`] and [`Ability::Get`].

@@ -19,6 +19,7 @@ pub mod evidence;
 pub mod fairness;
 pub mod flow_control;
 mod injected;
+pub mod keys_taken_back;
 pub mod limits;
 #[cfg(test)]
 pub(crate) mod mock;
@@ -76,6 +77,10 @@ pub trait Fixture: Sized {
     /// So many rounds without a callback mean that everything has arrived that was sent.
     const QUIET_ROUNDS: usize = 64;
 
+    /// Whether messages are lost, or connections break, by themselves: the BTL then sends again, which takes rounds of both processes, and
+    /// peers are not served alike. [`is_settled`](Fixture::is_settled) tells when it has.
+    const LOSES: bool = false;
+
     /// Why no BTL can be made here, such as a library that is not installed: then each test counts as skipped.
     fn unavailable() -> Option<String> {
         None
@@ -97,6 +102,12 @@ pub trait Fixture: Sized {
 
     /// Called after each round without a callback: a network lets time pass, so that the kernel moves bytes.
     fn wait(&mut self) {}
+
+    /// Whether nothing that the BTL has accepted is under way.
+    fn is_settled(&mut self, btl: &mut Self::Btl) -> bool {
+        let _ = btl;
+        true
+    }
 
     /// Breaks the connection to process `to` as process `from`, whose BTL and endpoint these are, has it: as a reset does, with both
     /// processes alive. The transport finds out by itself. `false`: this transport has no connection that can break.
@@ -190,6 +201,8 @@ macro_rules! conformance {
             sleep: sendable_after_arm_wakes_and_is_reported;
             sleep: a_descriptor_becomes_readable_when_a_message_comes;
             sleep: a_process_that_is_armed_goes_on_and_can_be_armed_again;
+            keys_taken_back: a_get_brings_nothing_that_was_written_after_its_key_was_taken_back;
+            keys_taken_back: a_get_brings_nothing_that_was_written_after_its_peer_was_severed;
             registration: a_region_is_got_and_put_whole_and_in_part;
             registration: many_regions_are_used_at_once;
             registration: a_range_past_the_end_is_refused;

@@ -121,6 +121,7 @@ impl Loopback {
                 emulated: 0,
                 control_bytes_max: CONTROL_BYTES_MAX as u32,
                 message_bytes_max: MESSAGE_BYTES_MAX as u32,
+                eager_bytes: EAGER_BYTES,
                 chunk_bytes: CHUNK_BYTES as u32,
                 transfer_bytes_max: TRANSFER_BYTES_MAX,
             },
@@ -551,7 +552,8 @@ const ABILITIES: u32 = Ability::Streams as u32
     | Ability::Put as u32
     | Ability::Get as u32
     | Ability::Atomics as u32
-    | Ability::Flush as u32;
+    | Ability::Flush as u32
+    | Ability::Polling as u32;
 
 /// The longest put or get: a call copies in some 20 us.
 const TRANSFER_BYTES_MAX: u64 = 256 << 10;
@@ -561,6 +563,7 @@ const OPERATIONS_MAX: usize = 64;
 const KEY_BYTES: usize = 24;
 const CONTROL_BYTES_MAX: usize = 192;
 const MESSAGE_BYTES_MAX: usize = 8 << 10;
+const EAGER_BYTES: u32 = 4 << 10;
 const CHUNK_BYTES: usize = 16 << 10;
 const DATA_MESSAGES_MAX: usize = 512;
 const DATA_BYTES_MAX: usize = 128 << 10;

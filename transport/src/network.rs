@@ -29,6 +29,8 @@ pub trait Network {
     fn on_running(&mut self, endpoint: u32);
     /// Delivers what is complete and closes the endpoint for good: [`Btl::sever`].
     fn sever(&mut self, endpoint: u32);
+    /// Closes an endpoint to a process that has ended: [`Btl::sever_dead`].
+    fn sever_dead(&mut self, endpoint: u32);
     /// Sends a message: [`Btl::send`]. `fill` is called at most once.
     fn send(
         &mut self,
@@ -54,7 +56,7 @@ pub trait Network {
     /// Reads whether peers are alive: [`Btl::check_peers`].
     fn check_peers(&mut self);
     /// Whether everything has been received by the peers: [`Btl::is_flushed`].
-    fn is_flushed(&mut self) -> bool;
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool;
     /// Prepares a sleep: [`Btl::arm`].
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending>;
     /// Ends what `arm` began: [`Btl::disarm`].
@@ -73,6 +75,8 @@ pub trait Network {
     ) -> Result<(Exposure, RemoteKey), RegisterError>;
     /// Takes a key back: [`Rdma::unexpose`].
     fn unexpose(&mut self, exposure: Exposure, done: Cookie);
+    /// Takes a key back that the peer does not use any more: [`Rdma::unexpose_unused`].
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie);
     /// Checks a key: [`Rdma::import`].
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError>;
     /// Copies to the peer: [`Rdma::put`].
@@ -136,6 +140,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
         Btl::sever(self, endpoint);
     }
 
+    fn sever_dead(&mut self, endpoint: u32) {
+        Btl::sever_dead(self, endpoint);
+    }
+
     fn send(
         &mut self,
         to: u32,
@@ -170,8 +178,8 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
         Btl::check_peers(self);
     }
 
-    fn is_flushed(&mut self) -> bool {
-        Btl::is_flushed(self)
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        Btl::is_flushed(self, needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -201,6 +209,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         Rdma::unexpose(self, exposure, done);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        Rdma::unexpose_unused(self, exposure, done);
     }
 
     fn import(&mut self, from: u32, key: &[u8]) -> Result<Remote, RegisterError> {

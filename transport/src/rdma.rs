@@ -42,9 +42,15 @@ pub trait Rdma: Btl {
         let _ = (to, local, access);
         Err(RegisterError::Unsupported)
     }
-    /// Takes the key back. After `done` has ended, no peer has access with this key, whether the peer lives or not.
+    /// Takes the key back. After `done` has ended, no peer has access with this key, whether the peer lives or not: an operation of the
+    /// peer that was under way has ended, or fails. The transport may have to ask the peer's BTL.
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         let _ = (exposure, done);
+    }
+    /// As [`unexpose`](Rdma::unexpose), where the peer has said that none of its operations uses the key any more: it need not be
+    /// asked.
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        self.unexpose(exposure, done);
     }
     /// Checks a key that this peer sent, and returns the memory to which it gives access.
     fn import(&mut self, from: Self::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

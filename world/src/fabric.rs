@@ -3,6 +3,8 @@
 //!
 //! Opening libfabric runs code of every provider of the host, some of which end the process. So a child tries it first.
 
+mod shown_faults;
+
 use crate::fatal::KeptSignals;
 use core::ffi::c_int;
 use mend_base::Duration;
@@ -10,7 +12,11 @@ use mend_base::parameter::{Origin, Settings};
 use mend_btl_ofi::{Candidate, Choice, Class, NotChosen, Ofi, Options, Report, candidates, choose};
 use mend_ffi_ofi::Ofi as Library;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use shown_faults::ShownFaults;
+use std::io::Write;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 /// Why there is no BTL over libfabric.
@@ -45,6 +51,8 @@ pub struct Fabric {
     pub ofi: Ofi,
     /// The rails, each as `PROVIDER over INTERFACE`.
     pub rails: String,
+    /// The providers of the rails.
+    pub providers: Vec<String>,
     /// Why other candidates were not chosen, but that one of the chosen is fitter.
     pub refusals: Vec<String>,
 }
@@ -119,16 +127,21 @@ fn open_here(settings: &Settings, library: &Arc<Library>, one_host: bool) -> Res
         return Err(NoFabric::NoProvider(reasons));
     }
     let shows_all = settings.has_word("report", "transports");
+    let mut shown = ShownFaults::default();
+    // 0: what suits the provider.
+    let given = |name| Some(settings.number(name) as u32).filter(|&bytes| bytes > 0);
     let options = Options {
         instance: u64::from_le_bytes(mend_runtime::entropy::random_bytes()),
-        message_bytes_max: settings.number("btl_ofi.eager_bytes") as u32,
+        eager_bytes: given("btl_ofi.eager_bytes"),
+        chunk_bytes: given("btl_ofi.chunk_bytes"),
         reconnect: Duration::from_millis(settings.number("btl_ofi.reconnect_ms")),
-        report: Box::new(move |report| show(report, shows_all)),
+        report: Box::new(move |report| show(report, shows_all, &mut shown)),
     };
     let ofi = Ofi::open(infos, options)?;
     let rails: Vec<String> =
         ofi.rails().map(|(provider, interface)| format!("{provider} over {interface}")).collect();
-    Ok(Fabric { ofi, rails: rails.join(" and "), refusals })
+    let providers = ofi.rails().map(|(provider, _)| provider).collect();
+    Ok(Fabric { ofi, rails: rails.join(" and "), providers, refusals })
 }
 
 /// What the user has said about providers.
@@ -170,10 +183,17 @@ fn refusals(all: &[Candidate]) -> Vec<String> {
 }
 
 /// Shows a fault of this process always, and what fault tolerance absorbs if the user asks for it.
-fn show(report: &Report, shows_all: bool) {
-    if shows_all || matches!(report.class, Class::LocalFault | Class::Device) {
-        eprintln!("mend: E-OFI-001: {report}");
+fn show(report: &Report, shows_all: bool, shown: &mut ShownFaults) {
+    if !shows_all && !matches!(report.class, Class::LocalFault | Class::Device) {
+        return;
     }
+    let text = match shown.count(report) {
+        None => return,
+        Some(1) => format!("mend: E-OFI-001: {report}"),
+        Some(number) => format!("mend: E-OFI-001: {report} ({number} times so far)"),
+    };
+    // A closed stderr must not end the process.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Lets a child open the library and look for providers.
@@ -201,18 +221,15 @@ fn be_the_child(name: &str) -> ! {
     unsafe { libc::_exit(0) }
 }
 
-/// How long a child may look for providers, in seconds.
-const CHILD_SECONDS: i64 = 10;
+/// How long a child may look for providers: so many seconds of a processor's time, or so long without getting any further. The time that it waits
+/// for a processor does not count: hundreds of ranks may begin at once.
+const CHILD_SECONDS: u64 = 10;
 
 fn await_child(name: &str, pid: libc::pid_t) -> Result<(), NoFabric> {
     let Some(pid) = Pid::from_raw(pid) else { return Ok(()) };
     let crashes = |how: String| Err(NoFabric::Crashes { library: name.to_owned(), how });
-    let ended = pidfd_open(pid, PidfdFlags::empty()).ok().and_then(|child| {
-        let mut polled = [PollFd::new(&child, PollFlags::IN)];
-        let most = Timespec { tv_sec: CHILD_SECONDS, tv_nsec: 0 };
-        poll(&mut polled, Some(&most)).ok()
-    });
-    if ended == Some(0) {
+    let hangs = pidfd_open(pid, PidfdFlags::empty()).is_ok_and(|child| hangs(child.as_fd(), pid));
+    if hangs {
         // It may end just now: then there is nobody to kill.
         let _ = kill_process(pid, Signal::KILL);
     }
@@ -221,12 +238,50 @@ fn await_child(name: &str, pid: libc::pid_t) -> Result<(), NoFabric> {
         // The program reaps all children (SIGCHLD is ignored): nothing is known of this one.
         return Ok(());
     };
-    match (ended, status.terminating_signal()) {
-        (Some(0), _) => crashes(format!("has not ended after {CHILD_SECONDS} s")),
+    match (hangs, status.terminating_signal()) {
+        (true, _) => crashes(format!("has not ended after {CHILD_SECONDS} s")),
         (_, Some(signal)) => crashes(format!("was ended by {}", signal_name(signal))),
         _ if status.exit_status() != Some(0) => crashes("ended early".to_owned()),
         _ => Ok(()),
     }
+}
+
+/// Waits until the child has ended (`false`), or has used its time.
+fn hangs(child: BorrowedFd<'_>, pid: Pid) -> bool {
+    let half = Timespec { tv_sec: (CHILD_SECONDS / 2) as i64, tv_nsec: 0 };
+    let mut used_before = None;
+    loop {
+        match poll(&mut [PollFd::new(&child, PollFlags::IN)], Some(&half)) {
+            Ok(0) => {}
+            Err(Errno::INTR) => continue,
+            Ok(_) | Err(_) => return false,
+        }
+        let used = processor_time(pid);
+        if used == used_before && is_asleep(pid) || used.is_none_or(|used| used.as_secs() >= CHILD_SECONDS) {
+            return true;
+        }
+        used_before = used;
+    }
+}
+
+/// Whether a process sleeps, or nothing is known of it. One that waits for a processor does not.
+fn is_asleep(pid: Pid) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+    // The state stands behind the name, which may hold anything.
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
+}
+
+/// The processor's time that a process has used; `None`: it cannot be read.
+fn processor_time(pid: Pid) -> Option<std::time::Duration> {
+    let mut clock = 0;
+    // SAFETY: `clock` is writable.
+    if unsafe { libc::clock_getcpuclockid(pid.as_raw_nonzero().get(), &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is writable; a clock of a process that has ended is an error.
+    let result = unsafe { libc::clock_gettime(clock, &mut time) };
+    (result == 0).then(|| std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
 }
 
 fn signal_name(signal: c_int) -> String {

@@ -12,6 +12,7 @@
 //! | `world`                          | the one `World`, from Init to Finalize; `MPI_Abort`                 | all below                          |
 //! | `transports`                     | which transports this process uses, and why not others              | the transports                     |
 //! | `fabric`                         | whether libfabric may be opened here, and the BTL over it           | `btl-ofi`                          |
+//! | `rdma_devices`                   | the devices for remote memory access of this host                   | the kernel                         |
 //! | `transport_report`               | the line of `MEND_REPORT=transports`                                | nothing                            |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
@@ -54,6 +55,7 @@ mod parameters;
 mod poll_set;
 mod polling;
 mod processors;
+mod rdma_devices;
 mod roles;
 mod semaphore;
 mod sleep_slot;
@@ -75,6 +77,7 @@ pub use mend_runtime::exit_code;
 pub use mend_runtime::settings::{OTHER_VARIABLES, SettingsError};
 pub use parameters::DECLARED;
 pub use processors::usable as usable_processors;
+pub use rdma_devices::{is_of_device, rdma_devices};
 pub use statistics::Statistics;
 pub use transports::{Networks, NoTransport};
 pub use wait::StartResult;

@@ -20,9 +20,12 @@ pub fn poll_then_post(
 ) -> Result<Started, Error> {
     let mut polling = engine.begin_polling(comm, from, tag, data)?;
     if polling.has_ring() {
-        for _ in 0..polls {
+        for poll in 0..polls {
             if let Some(started) = engine.poll_once(&mut polling) {
                 return started;
+            }
+            if poll == 0 && !engine.can_poll(&polling) {
+                break;
             }
         }
     }

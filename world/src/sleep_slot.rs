@@ -45,6 +45,10 @@ pub struct Sleep {
     span: SleepSpan,
     /// It may be that nothing wakes the process: each part of the sleep is short.
     is_polled: bool,
+    /// Parts of a sleep that is polled.
+    parts: u32,
+    /// A network's descriptor has ended it, and nothing else.
+    by_network: bool,
 }
 
 /// On what a thread sleeps.
@@ -92,8 +96,8 @@ impl SleepSlot {
         self.bells.announce_sleep(self.slot)
     }
 
-    /// Begins the sleep that was announced, on what `set` names. In the guard.
-    pub fn begin(&self, announced: AnnouncedSleep, set: &SleepSet) -> Sleep {
+    /// Begins the sleep that was announced, on what `set` names, first for this long. In the guard.
+    pub fn begin(&self, announced: AnnouncedSleep, set: &SleepSet, span: SleepSpan) -> Sleep {
         let WakeSet { futex, ref descriptors, must_poll } = set.wake;
         let (place, is_woken) = match (futex, descriptors.is_empty()) {
             (_, true) => (Place::Word, true),
@@ -101,39 +105,38 @@ impl SleepSlot {
             (true, false) => (Place::Both, self.watch.watch(WakeRequest::Sleeper, descriptors)),
         };
         self.is_on_descriptors.store(place == Place::Descriptors, Ordering::Relaxed);
-        Sleep { announced, place, span: SleepSpan::FIRST, is_polled: must_poll || !is_woken }
+        let is_polled = must_poll || !is_woken;
+        Sleep { announced, place, span, is_polled, parts: 0, by_network: false }
     }
 
     /// Sleeps on, for longer than before, unless this sleep has ended meanwhile. Without the guard.
     pub fn sleep(&self, sleep: &mut Sleep, set: &mut SleepSet) -> Woken {
         let span = sleep.span;
-        if !sleep.is_polled {
-            sleep.span = span.next();
-        }
+        sleep.span = sleep.next_span();
         match sleep.place {
             Place::Word | Place::Both => self.bells.sleep(self.slot, sleep.announced, span.0),
-            Place::Descriptors => self.sleep_on_descriptors(sleep.announced, span, set),
+            Place::Descriptors => self.sleep_on_descriptors(sleep, span, set),
         }
     }
 
     /// Another thread that ends this sleep, and begins one of its own before this one is in the system call, may take the signal away from
     /// it: then this thread sleeps until the time is over.
-    fn sleep_on_descriptors(&self, announced: AnnouncedSleep, span: SleepSpan, set: &mut SleepSet) -> Woken {
+    fn sleep_on_descriptors(&self, sleep: &mut Sleep, span: SleepSpan, set: &mut SleepSet) -> Woken {
         let SleepSet { wake, poll_set } = set;
         poll_set.clear();
         wake.descriptors.iter().for_each(|&descriptor| poll_set.add(descriptor));
         let signal = self.signal();
         signal.iter().for_each(|signal| poll_set.add(signal.as_raw_fd()));
-        if !self.bells.is_asleep(self.slot, announced) {
+        if !self.bells.is_asleep(self.slot, sleep.announced) {
             return Woken::Rung;
         }
         let woken = if poll_set.wait(Some(span.0)) { Woken::Rung } else { Woken::TimedOut };
-        if let Some(signal) = signal
-            && poll_set.is_readable(wake.descriptors.len())
-        {
+        let is_signalled = poll_set.is_readable(wake.descriptors.len());
+        if let Some(signal) = signal.filter(|_| is_signalled) {
             // Empty if another thread was faster.
             let _ = rustix::io::read(signal, &mut [0; 8]);
         }
+        sleep.by_network = woken == Woken::Rung && !is_signalled;
         woken
     }
 
@@ -184,9 +187,37 @@ impl SleepSlot {
     }
 }
 
+impl Sleep {
+    /// Whether a descriptor of a network has ended it, and nothing else.
+    pub fn is_ended_by_network(&self) -> bool {
+        self.by_network
+    }
+
+    /// How long the next part is.
+    pub fn span(&self) -> SleepSpan {
+        self.span
+    }
+
+    /// How long the part after this one is. One that is polled becomes longer, too, as polling uses a processor, but less.
+    fn next_span(&mut self) -> SleepSpan {
+        if !self.is_polled {
+            return self.span.next();
+        }
+        self.parts += 1;
+        if self.parts.is_multiple_of(PARTS_OF_A_SPAN) {
+            self.span.next().min(SleepSpan::LONGEST_POLLED)
+        } else {
+            self.span
+        }
+    }
+}
+
+/// So many parts of a sleep that is polled have one length.
+const PARTS_OF_A_SPAN: u32 = 64;
+
 /// The length of one sleep. It is bounded because a bell can be lost; the poll after the time-out finds what the bell was for (design
 /// "Shared memory").
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct SleepSpan(Duration);
 
 impl SleepSpan {
@@ -195,6 +226,9 @@ impl SleepSpan {
 
     /// The greatest length.
     const LONGEST: SleepSpan = SleepSpan(Duration::from_millis(100));
+
+    /// The greatest length where nothing wakes the process.
+    const LONGEST_POLLED: SleepSpan = SleepSpan(Duration::from_millis(4));
 
     /// The length of the sleep after this one.
     pub fn next(self) -> SleepSpan {

@@ -2,6 +2,7 @@
 //! The transports of this process: which ones it uses, and why it does without others that the user allows.
 
 use crate::fabric::{self, NoFabric};
+use crate::rdma_devices::{rdma_devices, unused_devices};
 use crate::transport_report::ChosenTransports;
 use mend_base::parameter::Settings;
 use mend_btl_shm::{NodeSlot, Shm, ShmError};
@@ -81,13 +82,24 @@ pub fn make(
         }
         (Ok(shm), ofi) => (shm, ofi),
     };
+    let mut providers = Vec::new();
+    let mut why_no_device = match (has_shm, settings.allows("btl", "ofi")) {
+        (true, true) => "shared memory reaches all ranks".to_owned(),
+        (_, false) => format!("ofi: left out by btl = {}", settings.text("btl").0),
+        (false, true) => "there is no other rank".to_owned(),
+    };
     match ofi {
         Some(Ok(fabric)) => {
+            why_no_device = format!("libfabric uses {}", fabric.rails);
+            providers = fabric.providers;
             chosen.networks.push(format!("ofi ({})", fabric.rails));
             chosen.refusals = fabric.refusals;
             networks.push(Box::new(fabric.ofi));
         }
-        Some(Err(error)) => refused.push(Refused { name: "ofi", reason: error.to_string() }),
+        Some(Err(error)) => {
+            why_no_device = "libfabric cannot be used".to_owned();
+            refused.push(Refused { name: "ofi", reason: error.to_string() });
+        }
         None => {}
     }
     if let Some(Refused { name, reason }) = refused.first().filter(|_| is_strict(settings)) {
@@ -95,6 +107,9 @@ pub fn make(
     }
     chosen.refusals.extend(refused.iter().map(|Refused { name, reason }| format!("{name}: {reason}")));
     chosen.refusals.extend(left_out(settings, &networks));
+    if settings.has_word("report", "transports") {
+        chosen.refusals.extend(unused_devices(&rdma_devices(), &providers, &why_no_device));
+    }
     let own = settings.allows("btl", "self").then(|| Loopback::new(membership.peer));
     Ok(Transports { own, shm, networks, chosen })
 }
@@ -125,7 +140,7 @@ fn shared_memory(
         None => return Err(NoTransport::NoPages),
     };
     let node = NodeSlot { slot, slots, bells };
-    Ok(Some(Shm::new(node, settings.number("pml.eager_bytes") as u32, settings)?))
+    Ok(Some(Shm::new(node, settings)?))
 }
 
 #[cfg(test)]

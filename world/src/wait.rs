@@ -12,7 +12,8 @@
 //! at once. A thread sleeps on the sleep word of the process, or on the descriptors of networks, or on both
 //! (`sleep_slot.rs`). The first sleep lasts 1 ms. At its time-out the thread makes progress once (the timed poll), and without an
 //! event sleeps again, twice as long, up to 100 ms: a bell can be lost because of a store that is still in the sender's store
-//! buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory").
+//! buffer, and the poll after 1 ms finds what the bell was for (design "Shared memory"). A descriptor that became readable without an event
+//! does not end the sleep, nor does it begin with short looks again.
 
 use crate::blocked::WakeCondition;
 use crate::clock;
@@ -20,7 +21,7 @@ use crate::descriptor_schedule::Watched;
 use crate::guard::{CriticalSection, Guard};
 use crate::roles::{Ownership, ProgressWatch, Role, Roles, WATCH_PERIOD};
 use crate::semaphore::Semaphore;
-use crate::sleep_slot::{Sleep, SleepSet, SleepSlot};
+use crate::sleep_slot::{Sleep, SleepSet, SleepSlot, SleepSpan};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
 use crate::unsatisfiable_waits::UnsatisfiableWaits;
@@ -702,62 +703,92 @@ impl<C: Progress> WaitingCall<'_, C> {
         // A poll may have made progress: also wake the threads that wait for any event. `back_off` does not, because they would be
         // woken in vain too often.
         self.notify_blocked();
+        let mut span = SleepSpan::FIRST;
+        loop {
+            match self.sleep_once(&mut span, poll) {
+                SleepEnd::InVain => {}
+                SleepEnd::Revoked => return None,
+                SleepEnd::Over(found) => return found,
+            }
+        }
+    }
+
+    /// Arms and sleeps, first for `span`, which becomes that of a sleep after it.
+    fn sleep_once<T>(
+        &mut self,
+        span: &mut SleepSpan,
+        poll: &mut impl FnMut(&mut C) -> Option<T>,
+    ) -> SleepEnd<T> {
         let sleep_slot = &self.waiting.sleep_slot;
         let announced = sleep_slot.announce();
         let mut set = core::mem::take(&mut self.guarded.sleep_set);
         set.wake.clear();
-        let mut found = None;
+        let mut end = SleepEnd::Over(None);
         if self.guarded.arm(&mut set.wake, self.waiting).is_ok() {
             self.guarded.sleeps += 1;
-            let sleep = sleep_slot.begin(announced, &set);
-            let result = self.sleep_on(sleep, &mut set, poll);
-            self.guarded.sleep_set = set;
-            match result {
-                Some(result) => found = result,
-                // The thread that revoked the ownership has disarmed the engine and ended the sleep.
-                None => return None,
-            }
-        } else {
-            self.guarded.sleep_set = set;
+            let mut sleep = sleep_slot.begin(announced, &set, *span);
+            end = self.sleep_on(&mut sleep, &mut set, poll);
+            *span = sleep.span();
         }
-        sleep_slot.end_sleep();
-        self.guarded.engine.disarm();
-        found
+        self.guarded.sleep_set = set;
+        // The thread that revoked the ownership has disarmed the engine and ended the sleep.
+        if !matches!(end, SleepEnd::Revoked) {
+            sleep_slot.end_sleep();
+            self.guarded.engine.disarm();
+        }
+        end
     }
 
-    /// Sleeps and looks by turns until the sleep is over. Returns what `poll` found; `None`: the ownership was revoked.
+    /// Sleeps and looks by turns until the sleep is over.
     fn sleep_on<T>(
         &mut self,
-        mut sleep: Sleep,
+        sleep: &mut Sleep,
         set: &mut SleepSet,
         poll: &mut impl FnMut(&mut C) -> Option<T>,
-    ) -> Option<Option<T>> {
+    ) -> SleepEnd<T> {
         let sleep_slot = &self.waiting.sleep_slot;
         loop {
             self.guarded.asleep = true;
-            let woken = self.guarded.while_released(|| sleep_slot.sleep(&mut sleep, set));
+            let woken = self.guarded.while_released(|| sleep_slot.sleep(sleep, set));
             if !self.is_owner() {
-                return None;
+                return SleepEnd::Revoked;
             }
             self.guarded.asleep = false;
-            if woken == Woken::Rung {
-                return Some(None);
+            if woken == Woken::Rung && !sleep.is_ended_by_network() {
+                return SleepEnd::Over(None);
             }
             let now = clock::now();
-            self.guarded.check();
-            let seen = self.look(poll);
+            let mut seen = None;
+            // A peer that wakes this one again and again must not keep it from looking.
+            if woken == Woken::TimedOut || self.guarded.timing.is_check_due(now) {
+                self.guarded.check();
+                seen = self.look(poll);
+            }
             let events = self.guarded.engine.progress(now);
             let found = seen.or_else(|| poll(&mut self.guarded.engine));
             self.notify_blocked();
-            if events > 0 {
+            if events > 0 && woken == Woken::TimedOut {
                 self.guarded.late_wakes += 1;
-                sleep_slot.on_late_wake(&sleep);
+                sleep_slot.on_late_wake(sleep);
             }
             if events > 0 || found.is_some() {
-                return Some(found);
+                return SleepEnd::Over(found);
+            }
+            if woken == Woken::Rung {
+                return SleepEnd::InVain;
             }
         }
     }
+}
+
+/// How a sleep ended.
+enum SleepEnd<T> {
+    /// Another thread has revoked the ownership.
+    Revoked,
+    /// There was an event, or may be one soon. What `poll` found.
+    Over(Option<T>),
+    /// A descriptor became readable, and there was no event: a peer has asked whether this process lives, or has answered.
+    InVain,
 }
 
 /// Sleeps as the standby thread: until the semaphore is posted, or the counter has not changed for one period.

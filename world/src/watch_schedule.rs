@@ -131,7 +131,7 @@ mod tests {
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let [mut sender, receiver] = [0, 1].map(|slot| {
             let node = NodeSlot { slot, slots: 2, bells: Arc::clone(&bells) };
-            Shm::new(node, 4096, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
+            Shm::new(node, &Settings::new(Declared(&[PARAMETERS]))).unwrap()
         });
         let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
         receiver.advertise(&mut card);

@@ -39,6 +39,7 @@ pub fn steps(place: &Place) -> Vec<Step> {
     let mut steps = code_checks(place);
     let symbols = "symbols and dependencies of the installed library, pages made from tables";
     let limits = "memory limits, small /dev/shm, namespaces, footprint, core dumps, MPI_Abort";
+    let fabric = "failures over libfabric: repair, silent memory, sleepers";
     steps.extend([
         cargo_step(place, "units", "units of every crate, conformance of every transport", UNITS)
             .tests_within(MINUTE, LONG_UNITS),
@@ -48,6 +49,7 @@ pub fn steps(place: &Place) -> Vec<Step> {
         cargo_step(place, "symbols", symbols, SYMBOLS),
         cargo_step(place, "programs", "C and C++ programs as real processes", PROGRAMS),
         cargo_step(place, "limits", limits, LIMITS),
+        cargo_step(place, "fabric", fabric, FABRIC),
     ]);
     steps
 }
@@ -212,6 +214,18 @@ const LIMITS: &[&str] = &[
     "detector",
     "--test",
     "streams",
+    "--",
+    "--test-threads=1",
+];
+const FABRIC: &[&str] = &[
+    "test",
+    "--package",
+    "mend-tests",
+    "--no-fail-fast",
+    "--test",
+    "fabric",
+    "--test",
+    "fabric_faults",
     "--",
     "--test-threads=1",
 ];

@@ -103,6 +103,11 @@ impl Mpi {
         if mpis.is_empty() { Err(format!("no MPI is named\n{}", crate::USAGE)) } else { Ok(mpis) }
     }
 
+    /// Whether it is Mend, this one or an older one.
+    pub fn is_mend(&self) -> bool {
+        self.version.contains("Mend")
+    }
+
     /// Mend at `prefix` with ranks that do not sleep in a wait of a second, as those of most other MPIs never do.
     pub fn spinning(prefix: &str, programs: &[&str], folder: &Path) -> Outcome<Mpi> {
         let mut mpi = Mpi::installed("Mend, spinning", Path::new(prefix))?;
@@ -147,9 +152,9 @@ impl Mpi {
     }
 
     /// The same for a program whose ranks die: the launcher must not end the others. The time limit is short: a program that hangs
-    /// at its end has printed its figures before.
-    pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32) -> Command {
-        let words = [&["--with-ft", "ulfm"], self.pinned_arguments.as_slice()].concat();
+    /// at its end has printed its figures before. `options`: further words for the launcher.
+    pub fn run_with_deaths(&self, folder: &Path, program: &str, ranks: u32, options: &[&str]) -> Command {
+        let words = [&["--with-ft", "ulfm"], self.pinned_arguments.as_slice(), options].concat();
         self.within(DEATHS_SECONDS_MAX, &words, folder, program, ranks)
     }
 

@@ -93,8 +93,18 @@ mod tests {
         let options = parse(&["--mend", "p", "--rival", "MPICH=/opt/mpich", "--rounds", "3"]).unwrap();
         let others = vec![("MPICH", "/opt/mpich")];
         let (before, open_mpi, busy, processors, only) = (None, true, 0, [0, 1], "");
-        let expected =
-            Options { mend: Some("p"), before, others, open_mpi, rounds: 3, busy, processors, only };
+        let expected = Options {
+            mend: Some("p"),
+            before,
+            others,
+            open_mpi,
+            rounds: 3,
+            busy,
+            processors,
+            only,
+            fabric: None,
+            library: None,
+        };
         assert_eq!(options, expected);
         let options = parse(&["--before", "q", "--without-open-mpi", "--busy", "2", "--pin", "2,5"]).unwrap();
         assert_eq!((options.before, options.open_mpi), (Some(("before", "q")), false));

@@ -7,7 +7,7 @@ use crate::{CommKey, Request, RequestHandle};
 use mend_base::{Instant, Key, Source};
 use mend_pml::SleeperId;
 use mend_runtime::Runtime;
-use mend_transport::{Cause, EventPending, Rdma, WakeSet};
+use mend_transport::{Ability, Cause, EventPending, Rdma, WakeSet};
 
 impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// Begins a wait for a message from any peer, as the caller names no sender: [`is_ready`](Engine::is_ready) returns true.
@@ -21,10 +21,11 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
     #[inline]
     pub fn expect_from(&mut self, comm: CommKey, from: Source) {
         self.unconnected_query.begin_wait();
-        self.expected_senders.only(match (from, self.communicators.get(comm)) {
+        let endpoint = match (from, self.communicators.get(comm)) {
             (Source::Rank(rank), Some(entry)) => self.layers.pml.endpoint(entry.point_to_point(), rank),
             _ => None,
-        });
+        };
+        self.expected_senders.only(pollable(&self.layers.net, endpoint));
     }
 
     /// Begins a wait for an operation: [`is_ready`](Engine::is_ready) polls the rings of the peers from which it expects messages.
@@ -40,7 +41,8 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
                 RequestHandle::Request(Request::PointToPoint(key)) => {
                     let request = mend_pml::Request(key);
                     if !matches!(self.layers.pml.poll(request, &self.ends), mend_pml::State::Done(_)) {
-                        self.expected_senders.add(self.layers.pml.awaited_from(request));
+                        let endpoint = self.layers.pml.awaited_from(request);
+                        self.expected_senders.add(pollable(&self.layers.net, endpoint));
                     }
                 }
                 RequestHandle::Request(Request::Collective(key)) => self.expect_rounds(key),
@@ -60,7 +62,7 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
         self.expected_senders.follow(collective);
         for request in self.collectives.awaited_by(collective) {
             if let Some(endpoint) = self.layers.pml.awaited_from(request) {
-                self.expected_senders.add(Some(endpoint));
+                self.expected_senders.add(pollable(&self.layers.net, Some(endpoint)));
             }
         }
     }
@@ -181,4 +183,11 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
     pub(crate) fn now(&self) -> Instant {
         self.now
     }
+}
+
+// Hot: per blocking receive that waits.
+/// The endpoint, if polling it tells of messages. `None`: a call of progress must ask its device, so a message from any peer is expected.
+#[inline]
+fn pollable<N: Rdma>(net: &N, endpoint: Option<N::Endpoint>) -> Option<N::Endpoint> {
+    endpoint.filter(|&endpoint| net.limits(endpoint).can(Ability::Polling))
 }

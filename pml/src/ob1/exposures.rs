@@ -26,7 +26,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             return if is_exposed { Ok(Offer::RemoteKey(Some(held))) } else { Err(SendError::Busy) };
         }
         // Messages that are short, and RTSes only because of an XOFF, are not worth it.
-        let is_long = entry.data().packed_bytes() > usize::from(link.eager_bytes);
+        let is_long = entry.data().packed_bytes() > link.eager_bytes as usize;
         let memory = if link.get_bytes > 0 && is_long { entry.data().contiguous() } else { None };
         let Some(memory) = memory.filter(|_| self.exposures.reserve()) else {
             return Ok(Offer::Stream(None));
@@ -53,6 +53,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         while let Some(release) = self.exposures.next_due() {
             match release {
                 Release::Unexpose(exposure, done) => net.unexpose(exposure, done),
+                Release::UnexposeUnused(exposure, done) => net.unexpose_unused(exposure, done),
                 Release::Unregister(region, done) => net.unregister(region, done),
             }
         }
@@ -96,15 +97,25 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
     }
 
+    /// The receiver has answered the RTS of a send: its gets, if there were some, have ended.
+    pub(super) fn set_answered(&mut self, key: Key) {
+        if let Some(held) = self.requests.get(key).and_then(|entry| entry.held()) {
+            self.exposures.set_unused(held);
+        }
+    }
+
     /// Releases the memory of a send, which then goes on. `false`: it holds none, and nothing was done.
     pub(super) fn release_for(&mut self, key: Key, then: Then) -> bool {
         let Some(entry) = self.requests.get(key) else { return false };
-        let (to, held) = match *entry.phase() {
-            Phase::Queued { to, held, .. } => (to, held),
-            Phase::RtsSent { to, offer } => (to, offer.held()),
+        let (to, held, is_sent) = match *entry.phase() {
+            Phase::Queued { to, held, .. } => (to, held, false),
+            Phase::RtsSent { to, offer } => (to, offer.held(), true),
             _ => return false,
         };
         let Some(held) = held else { return false };
+        if !is_sent {
+            self.exposures.set_unused(held);
+        }
         self.exposures.close(held);
         self.queues.want_flush();
         self.requests.set_phase(key, Phase::Releasing { to, then });
@@ -119,6 +130,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
             Some((_, Offer::RemoteKey(_))) if (1..=length).contains(&bytes) => {
                 mend_base::reach!("pml.exposures: taken");
                 self.rendezvous.on_answered(from);
+                self.set_answered(key);
                 self.end_when_released(key, Ok(Status::EMPTY));
             }
             None if bytes > 0 => self.on_unasked(from, key),

@@ -18,7 +18,8 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
     /// before a match, is sent by rendezvous.
     pub fn connected(&mut self, peer: PeerIndex, endpoint: E, limits: &Limits) {
         self.queues.add_peer(peer);
-        self.budget.add_peer(peer);
+        let eager_bytes = self.config.eager_bytes.min(limits.eager_bytes);
+        self.budget.add_peer(peer, eager_bytes);
         self.rendezvous.add_peer(peer);
         if self.peers.connect(peer, endpoint, limits, self.config.eager_bytes) {
             self.forbid_at_once(peer);

@@ -43,6 +43,15 @@ impl<E> PollingReceive<E> {
     pub fn has_ring(&self) -> bool {
         self.ring.is_some()
     }
+
+    /// The endpoint that is polled.
+    #[inline]
+    pub fn endpoint(&self) -> Option<E>
+    where
+        E: Copy,
+    {
+        self.ring.map(|ring| ring.endpoint)
+    }
 }
 
 impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {

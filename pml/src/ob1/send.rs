@@ -115,7 +115,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         let bytes = entry.data().packed_bytes();
         let form = match mode {
             // The peer may announce a longer eager limit when the memory is exposed already.
-            _ if held.is_some() || self.queues.is_xoff(peer) || bytes > link.eager_bytes.into() => {
+            _ if held.is_some() || self.queues.is_xoff(peer) || bytes > link.eager_bytes as usize => {
                 Form::Rts { key, bytes: bytes as u64 }
             }
             SendMode::Synchronous => Form::Synchronous { key },
@@ -151,6 +151,9 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         route.count_sent();
         route.allow_at_once(&link);
+        if !is_rts {
+            self.queues.count_bytes(bytes);
+        }
         match form {
             Form::Eager => {
                 mend_base::reach!("pml.send: from the queue");

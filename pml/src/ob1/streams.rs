@@ -70,6 +70,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         if bytes_wanted == 0 || bytes_wanted > entry.data().packed_bytes() as u64 {
             return self.garbage(from);
         }
+        self.set_answered(key);
         if !self.release_for(key, Then::Stream { stream, bytes_wanted }) {
             self.begin_streaming(from, key, to, stream, bytes_wanted);
         }
@@ -102,6 +103,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: matched");
         self.rendezvous.on_answered(from);
+        self.set_answered(key);
         self.end_when_released(key, Ok(Status::EMPTY));
     }
 
@@ -121,6 +123,7 @@ impl<E: Copy + Eq + core::fmt::Debug> Ob1<E> {
         }
         mend_base::reach!("pml.streams: refused");
         self.rendezvous.on_answered(from);
+        self.set_answered(key);
         match reason {
             Reason::GivenUp { failed } => self.end_given_up(key, failed),
             _ => self.end_refused(key, reason),

@@ -46,6 +46,8 @@ struct ExposedMemory {
     region: Key,
     offset: u64,
     bytes: u64,
+    /// The endpoint to the reader is severed.
+    is_severed: bool,
     is_ending: bool,
 }
 
@@ -129,6 +131,7 @@ impl RemoteMemory {
             region,
             offset: local.offset,
             bytes: local.bytes,
+            is_severed: false,
             is_ending: false,
         };
         let handle = bits(self.exposures.insert(exposed));
@@ -142,6 +145,13 @@ impl RemoteMemory {
         assert!(exposed.owner == me && !exposed.is_ending, "its owner takes a key back once");
         exposed.is_ending = true;
         self.ends.push((me, LocalEnd::Unexpose(key, done)));
+    }
+
+    /// The endpoint of a process to a reader is severed: the reader has no access any more.
+    pub fn sever(&mut self, me: u32, reader: u32) {
+        for (_, exposed) in self.exposures.iter_mut() {
+            exposed.is_severed |= (exposed.owner, exposed.reader) == (me, reader);
+        }
     }
 
     pub fn import(key: &[u8]) -> Result<Remote, RegisterError> {
@@ -194,6 +204,7 @@ impl RemoteMemory {
         let exposed = self.exposures.get(key_of(get.exposure));
         let fits = |exposed: &&ExposedMemory| {
             (exposed.owner, exposed.reader) == (owner, reader)
+                && !exposed.is_severed
                 && get.remote_offset + get.bytes <= exposed.bytes
         };
         Some(exposed.filter(fits).is_some())

@@ -46,6 +46,7 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
     const KEEPS_WHAT_THE_DEAD_SENT: bool = F::KEEPS_WHAT_THE_DEAD_SENT;
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
+    const LOSES: bool = F::LOSES;
 
     fn unavailable() -> Option<String> {
         F::unavailable()
@@ -67,6 +68,10 @@ impl<F: Fixture, P: Plan> Fixture for Injected<F, P> {
 
     fn wait(&mut self) {
         self.inner.wait();
+    }
+
+    fn is_settled(&mut self, btl: &mut Self::Btl) -> bool {
+        self.inner.is_settled(btl.inner_mut())
     }
 
     fn break_connection(
@@ -110,6 +115,7 @@ impl<F: Fixture> Fixture for Counted<F> {
     const KEEPS_WHAT_THE_DEAD_SENT: bool = F::KEEPS_WHAT_THE_DEAD_SENT;
     const ROUNDS_TO_LEAVE: usize = F::ROUNDS_TO_LEAVE;
     const QUIET_ROUNDS: usize = F::QUIET_ROUNDS;
+    const LOSES: bool = F::LOSES;
 
     fn unavailable() -> Option<String> {
         F::unavailable()
@@ -132,6 +138,10 @@ impl<F: Fixture> Fixture for Counted<F> {
 
     fn wait(&mut self) {
         self.inner.wait();
+    }
+
+    fn is_settled(&mut self, btl: &mut Self::Btl) -> bool {
+        self.inner.is_settled(btl.inner_mut())
     }
 
     fn break_connection(

@@ -13,6 +13,7 @@ pub fn the_limits_agree_with_each_other<F: Fixture>() {
     let endpoint = cluster.endpoint(sender, receiver);
     let limits = cluster.btl(sender).limits(endpoint).clone();
     assert!(limits.control_bytes_max <= limits.message_bytes_max, "{limits:?}");
+    assert!(limits.eager_bytes <= limits.message_bytes_max, "{limits:?}");
     assert!(limits.control_bytes_max >= 64, "control messages need 64 bytes: {limits:?}");
     assert_eq!(limits.can(Ability::Streams), limits.chunk_bytes > 0, "{limits:?}");
     assert_eq!(

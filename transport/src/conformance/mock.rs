@@ -163,6 +163,7 @@ impl<const M: Mutation> Fixture for MockFixture<M> {
             emulated: 0,
             control_bytes_max: 100,
             message_bytes_max: 3000,
+            eager_bytes: 2900,
             chunk_bytes: 2048,
             transfer_bytes_max: 64 << 10,
         };
@@ -629,7 +630,8 @@ const ABILITIES: u32 = Ability::Streams as u32
     | Ability::Get as u32
     | Ability::Atomics as u32
     | Ability::Flush as u32
-    | Ability::SleepDescriptor as u32;
+    | Ability::SleepDescriptor as u32
+    | Ability::Polling as u32;
 /// Whether this mock is a network.
 const fn is_network(mutation: Mutation) -> bool {
     matches!(mutation, NETWORK | NETWORK_LOSES | NETWORK_HOLDS_CONTROL | NETWORK_IS_SILENT)

@@ -210,6 +210,19 @@ impl<B: Btl> Counter<B> {
     }
 }
 
+impl<B: Btl> Counter<B> {
+    fn note_sever(&mut self, endpoint: B::Endpoint) {
+        self.in_flight.0.borrow_mut().severed = true;
+        let tracked = self
+            .endpoints
+            .iter_mut()
+            .find(|tracked| tracked.endpoint == endpoint && tracked.state == State::Open);
+        if let Some(tracked) = tracked {
+            tracked.state = State::Severing;
+        }
+    }
+}
+
 impl<B: Btl> Btl for Counter<B> {
     type Endpoint = B::Endpoint;
 
@@ -242,15 +255,13 @@ impl<B: Btl> Btl for Counter<B> {
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {
-        self.in_flight.0.borrow_mut().severed = true;
-        let tracked = self
-            .endpoints
-            .iter_mut()
-            .find(|tracked| tracked.endpoint == endpoint && tracked.state == State::Open);
-        if let Some(tracked) = tracked {
-            tracked.state = State::Severing;
-        }
+        self.note_sever(endpoint);
         self.inner.sever(endpoint);
+    }
+
+    fn sever_dead(&mut self, endpoint: B::Endpoint) {
+        self.note_sever(endpoint);
+        self.inner.sever_dead(endpoint);
     }
 
     fn send(
@@ -317,8 +328,8 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.call_helpers();
     }
 
-    fn is_flushed(&mut self) -> bool {
-        self.inner.is_flushed()
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        self.inner.is_flushed(needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -352,6 +363,11 @@ impl<B: Rdma> Rdma for Counter<B> {
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.in_flight.start(done);
         self.inner.unexpose(exposure, done);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        self.in_flight.start(done);
+        self.inner.unexpose_unused(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

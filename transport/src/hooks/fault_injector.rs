@@ -241,6 +241,11 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.sever(endpoint);
     }
 
+    fn sever_dead(&mut self, endpoint: B::Endpoint) {
+        self.set_state(endpoint, &[State::Connecting, State::Connected, State::Quarantined], State::Severed);
+        self.inner.sever_dead(endpoint);
+    }
+
     fn send(
         &mut self,
         to: B::Endpoint,
@@ -319,8 +324,8 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.call_helpers();
     }
 
-    fn is_flushed(&mut self) -> bool {
-        self.inner.is_flushed()
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        self.inner.is_flushed(needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -358,6 +363,10 @@ impl<B: Rdma> Rdma for FaultInjector<B> {
 
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.inner.unexpose(exposure, done);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        self.inner.unexpose_unused(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

@@ -151,6 +151,11 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.sever(endpoint);
     }
 
+    fn sever_dead(&mut self, endpoint: B::Endpoint) {
+        self.log.push(Event::Sever(endpoint));
+        self.inner.sever_dead(endpoint);
+    }
+
     fn send(
         &mut self,
         to: B::Endpoint,
@@ -201,8 +206,8 @@ impl<B: Btl> Btl for Tracer<B> {
         self.inner.call_helpers();
     }
 
-    fn is_flushed(&mut self) -> bool {
-        self.inner.is_flushed()
+    fn is_flushed(&mut self, needs: &mut dyn FnMut(PeerIndex) -> bool) -> bool {
+        self.inner.is_flushed(needs)
     }
 
     fn arm(&mut self, wake: &mut WakeSet) -> Result<(), EventPending> {
@@ -243,6 +248,11 @@ impl<B: Rdma> Rdma for Tracer<B> {
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.log.push(Event::Unexpose(exposure, done));
         self.inner.unexpose(exposure, done);
+    }
+
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        self.log.push(Event::Unexpose(exposure, done));
+        self.inner.unexpose_unused(exposure, done);
     }
 
     fn import(&mut self, from: B::Endpoint, key: &[u8]) -> Result<Remote, RegisterError> {

@@ -33,6 +33,8 @@ struct CountingEngine {
     noted: RefCell<Option<Vec<usize>>>,
     notify_all_count: u32,
     checks: u64,
+    /// Calls of progress.
+    calls: u64,
     /// Senders wake this process at its sleep word.
     rings: bool,
     /// A network: senders wake this process by a byte in a pipe, whose end this is.
@@ -54,6 +56,7 @@ impl CountingEngine {
             noted: RefCell::new(None),
             notify_all_count: 0,
             checks: 0,
+            calls: 0,
             rings: true,
             network: None,
             notices: None,
@@ -78,6 +81,7 @@ impl CountingEngine {
 
 impl Progress for CountingEngine {
     fn progress(&mut self, _now: Instant) -> u32 {
+        self.calls += 1;
         let mut events = 0;
         if let Some(read) = &self.network {
             // Before the queues: a byte that comes after its message makes the pipe readable again.

@@ -62,12 +62,14 @@ impl Facts {
             })
             .collect();
         let components = components(&settings);
+        let mut host = host();
+        host.push(("rdma_devices", rdma_devices(&components)));
         let (collectives, selected) = choices(&settings);
         if let Err(error) = selected {
             problems.push(error.to_string());
             refused = true;
         }
-        Facts { versions: versions(), host: host(), parameters, components, collectives, problems, refused }
+        Facts { versions: versions(), host, parameters, components, collectives, problems, refused }
     }
 }
 
@@ -117,6 +119,20 @@ fn host() -> Vec<(&'static str, String)> {
         ("node_daemon", watching().to_owned()),
         ("launcher", launcher),
     ]
+}
+
+/// The devices for remote memory access of this host, and whether one would be used.
+fn rdma_devices(components: &[Component]) -> String {
+    let devices = mend_world::rdma_devices().join(", ");
+    let offers = || components.iter().flat_map(|component| &component.offers);
+    let used = offers()
+        .find(|offer| offer.refused.is_none() && mend_world::is_of_device(&offer.provider))
+        .map(|offer| format!("{} over {}", offer.provider, offer.interface));
+    match (devices.is_empty(), used) {
+        (true, _) => "none".to_owned(),
+        (false, Some(used)) => format!("{devices} (libfabric would use {used})"),
+        (false, None) => format!("{devices}: not used, as no provider of libfabric for devices is chosen"),
+    }
 }
 
 /// How mpiexec's node daemon would watch the life words of its ranks here.

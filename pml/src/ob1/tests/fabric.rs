@@ -48,6 +48,8 @@ pub(super) struct Fabric {
     pub(super) room: usize,
     pub(super) limits: Limits,
     pub(super) memory: RemoteMemory,
+    /// Reports that a peer is sendable, which no event causes: the process, and the peer.
+    pub(super) sendable: Vec<(usize, u32)>,
 }
 
 /// One process's end.
@@ -96,6 +98,11 @@ impl Rdma for Port {
     }
     fn unexpose(&mut self, exposure: Exposure, done: Cookie) {
         self.fabric.borrow_mut().memory.unexpose(self.me, exposure, done);
+    }
+    fn unexpose_unused(&mut self, exposure: Exposure, done: Cookie) {
+        let memory = &mut self.fabric.borrow_mut().memory;
+        memory.assert_unused(exposure);
+        memory.unexpose(self.me, exposure, done);
     }
     fn import(&mut self, _: u32, key: &[u8]) -> Result<Remote, RegisterError> {
         remote_memory::import(key)
@@ -175,6 +182,9 @@ impl Btl for Port {
     }
 
     fn progress(&mut self, _: Instant, budget: u32, sink: &mut impl Sink<u32>) -> u32 {
+        let is_own = |at: &mut (usize, u32)| at.0 == self.me;
+        let sendable: Vec<_> = self.fabric.borrow_mut().sendable.extract_if(.., is_own).collect();
+        sendable.into_iter().for_each(|(_, peer)| sink.on_sendable(PeerIndex(peer), peer));
         let most = self.fabric.borrow_mut().random.below(u64::from(budget).min(6) + 1) as u32;
         for done in 0..most {
             let ended = {
@@ -305,10 +315,11 @@ impl Cluster {
 
     pub(super) fn with(size: usize, seed: u64, config: Config) -> Self {
         let limits = Limits {
-            abilities: Ability::Streams as u32,
+            abilities: Ability::Streams as u32 | Ability::Polling as u32,
             emulated: 0,
             control_bytes_max: 16,
             message_bytes_max: 4096,
+            eager_bytes: 4096,
             chunk_bytes: 16 << 10,
             transfer_bytes_max: 0,
         };
@@ -319,6 +330,7 @@ impl Cluster {
             room: 64,
             limits: limits.clone(),
             memory: RemoteMemory::default(),
+            sendable: Vec::new(),
         }));
         let node = |me| Node {
             ob1: Ob1::new(config),

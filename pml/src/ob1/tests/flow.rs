@@ -89,6 +89,30 @@ fn a_sender_that_makes_no_progress_has_to_once_in_a_while() {
 }
 
 #[test]
+fn a_long_eager_message_counts_as_several_starts() {
+    let mut cluster = Cluster::with(2, 6, Config { eager_bytes: 1 << 20, ..TEST_CONFIG });
+    cluster.limit(|limits| (limits.message_bytes_max, limits.eager_bytes) = (64 << 10, 64 << 10));
+    let on = cluster.open(1, ContextKind::PointToPoint);
+    cluster.fabric.borrow_mut().room = 10_000;
+    cluster.send(0, on[0], 1, 1, b"hello");
+    cluster.settle();
+    let long = pattern(1, 64 << 10);
+    let is_sent = |started| matches!(started, Started::Done(Status::EMPTY));
+    let at_once =
+        (0..STARTS_PER_PROGRESS).take_while(|_| is_sent(cluster.send(0, on[0], 1, 1, &long))).count();
+    assert_eq!(at_once, STARTS_PER_PROGRESS as usize / 17 + 1, "each is 16 parts and a start");
+    cluster.settle();
+    let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 5);
+    assert!(matches!(cluster.poll(1, started), State::Done(Ok(_))) && buffer.to_vec() == b"hello");
+    for _ in 0..=at_once {
+        let (started, buffer) = cluster.receive(1, on[1], rank(0), tag(1), 64 << 10);
+        cluster.settle();
+        assert!(matches!(cluster.poll(1, started), State::Done(Ok(_))) && buffer.to_vec() == long);
+    }
+    cluster.assert_clean();
+}
+
+#[test]
 fn rtses_beyond_the_last_stream_number_wait_for_one() {
     let mut cluster = Cluster::with(2, 5, Config { streams_max: 2, ..TEST_CONFIG });
     let on = cluster.open(1, ContextKind::PointToPoint);

@@ -106,6 +106,24 @@ fn a_large_message_is_taken_in_a_few_gets_at_a_time() {
 }
 
 #[test]
+fn a_get_that_was_refused_begins_when_its_peer_is_sendable_although_no_other_get_ends() {
+    let (mut cluster, on) = point_to_point(1);
+    cluster.fabric.borrow_mut().memory.refuses_gets = true;
+    let sent = cluster.send(0, on[0], 1, 1, &pattern(1, LARGE));
+    let (received, buffer) = cluster.receive(1, on[1], rank(0), tag(1), LARGE);
+    cluster.settle();
+    cluster.fabric.borrow_mut().memory.refuses_gets = false;
+    cluster.settle();
+    assert!(is_running(&cluster, 1, received), "nobody has told it that there is room");
+    cluster.fabric.borrow_mut().sendable.push((1, ME.0));
+    cluster.settle();
+    assert_eq!(cluster.poll(0, sent), DONE);
+    assert_eq!(cluster.poll(1, received), State::Done(Ok(status(LARGE))));
+    assert_eq!(buffer.to_vec(), pattern(1, LARGE));
+    assert_nothing_left(&cluster);
+}
+
+#[test]
 fn neither_end_is_over_before_its_memory_is_released() {
     let (mut cluster, on) = point_to_point(1);
     let (sent, received, buffer) = getting(&mut cluster, &on);

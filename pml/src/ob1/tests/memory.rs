@@ -160,7 +160,7 @@ fn a_peer_that_reads_no_xoff_becomes_unreachable_and_what_it_sent_is_bounded() {
     let config = Config { held_bytes_max: 10_000, eager_bytes: 64, ..TEST_CONFIG };
     let mut cluster = Cluster::with(2, 4, config);
     let on = cluster.open(1, ContextKind::PointToPoint);
-    let most = 10_000 + 16 * 256 * (64 + 128) + 64;
+    let most = 10_000 + 16 * (256 * (64 + 128) + 64) + 64;
     for number in 0..10_000 {
         cluster.send(0, on[0], 1, 1, &[number as u8; 64]);
         // The sender never reads its control queue.

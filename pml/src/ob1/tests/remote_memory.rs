@@ -20,6 +20,8 @@ pub(super) struct RemoteMemory {
     pub(super) holds_ends: bool,
     /// Every get fails.
     pub(super) fails_gets: bool,
+    /// Every get is refused as busy.
+    pub(super) refuses_gets: bool,
     /// So many gets of one process run at the same time; 0: any number.
     pub(super) gets_max: usize,
     /// The most gets that ran at the same time.
@@ -99,6 +101,12 @@ impl RemoteMemory {
         self.ends.push((owner, LocalEnd::Unexpose(index), done));
     }
 
+    /// No get uses the exposure.
+    pub(super) fn assert_unused(&self, exposure: Exposure) {
+        let uses = |get: &Get| get.exposure == exposure.0 as usize;
+        assert!(!self.gets.iter().any(uses), "a get uses a key that its reader is said not to use");
+    }
+
     pub(super) fn get(
         &mut self,
         reader: usize,
@@ -109,6 +117,9 @@ impl RemoteMemory {
         done: Cookie,
     ) -> Result<(), SendError> {
         let running = self.gets.iter().filter(|get| get.reader == reader).count();
+        if self.refuses_gets {
+            return Err(SendError::Busy);
+        }
         if self.gets_max > 0 && running >= self.gets_max {
             return Err(SendError::Busy);
         }

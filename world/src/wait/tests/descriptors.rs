@@ -5,7 +5,7 @@ use super::{CountingEngine, Guarded, Progress, QUEUES, Sent, WaitState, wait};
 use crate::descriptor_schedule::Watched;
 use crate::guard::{Guard, Threads};
 use crate::helper::{Helper, HelperBell, Service, Settle};
-use crate::sleep_slot::SleepSlot;
+use crate::sleep_slot::{SleepSet, SleepSlot, SleepSpan};
 use crate::spin_policy::SpinLimits;
 use crate::wait::{serve_as_helper, serve_before_leaving, unlock_and_notify, watch_as_helper};
 use mend_base::Duration;
@@ -35,6 +35,11 @@ const MESSAGES: u64 = 100;
 impl Process {
     /// `rings`: there is shared memory, too.
     fn new(threads: Threads, rings: bool) -> Self {
+        Self::spinning(threads, rings, Duration(0))
+    }
+
+    /// A thread that waits polls for so long before it sleeps.
+    fn spinning(threads: Threads, rings: bool, spin: Duration) -> Self {
         let sent = Sent::new([const { AtomicU64::new(0) }; QUEUES]);
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let waiting = WaitState::new(SleepSlot::new(Arc::clone(&bells), 0));
@@ -47,7 +52,7 @@ impl Process {
             ..CountingEngine::new(&sent)
         };
         let events = Arc::clone(&engine.events);
-        let limits = SpinLimits { spin: Duration(0), yielding: Duration(0) };
+        let limits = SpinLimits { spin, yielding: Duration(0) };
         let guarded = Guarded::new(engine, limits, &waiting);
         let guard = Guard::new(threads, guarded, serve_before_leaving);
         Process { sent, guard, waiting, bells, network, notices, events }
@@ -166,15 +171,41 @@ fn threads_that_take_progress_from_each_other_on_descriptors_all_get_their_messa
 }
 
 #[test]
-fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_most() {
+fn a_descriptor_that_is_readable_without_an_event_does_not_make_the_process_poll_again() {
+    let process = Process::spinning(Threads::Multiple, false, Duration::from_millis(20));
+    let calls = || process.guard.enter().engine.calls;
+    std::thread::scope(|scope| {
+        scope.spawn(|| process.receive(0));
+        while !process.guard.enter().asleep {
+            std::thread::yield_now();
+        }
+        let before = calls();
+        for _ in 0..20 {
+            let seen = calls();
+            rustix::io::write(&process.network, b"?").unwrap();
+            while calls() == seen || !process.guard.enter().asleep {
+                std::thread::yield_now();
+            }
+        }
+        // Some are those of timed looks. To poll for 20 ms takes thousands.
+        let calls = calls() - before;
+        process.send(0);
+        assert!(calls <= 500, "{calls} calls of progress");
+    });
+}
+
+#[test]
+fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first_and_for_four_at_last() {
     let slot = SleepSlot::new(Arc::new(BellPage::create(1).unwrap().0), 0);
-    let mut set = crate::sleep_slot::SleepSet::default();
+    let mut set = SleepSet::default();
     set.wake.must_poll = true;
-    let mut sleep = slot.begin(slot.announce(), &set);
+    let mut sleep = slot.begin(slot.announce(), &set, SleepSpan::FIRST);
     let begun = std::time::Instant::now();
     (0..6).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
     // If each sleep were twice as long as the one before, they would take 63 ms.
     assert!(begun.elapsed() < std::time::Duration::from_millis(40), "{:?}", begun.elapsed());
+    (0..300).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
+    assert_eq!(sleep.span(), SleepSpan::FIRST.next().next());
 }
 
 /// A process with a helper thread. A static, as the helper is given functions without data.

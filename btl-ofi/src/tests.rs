@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two BTLs of this process over the loopback interface, from within: what no program can bring about at will.
+
+use crate::connection::State;
+use crate::frame::HEADER_BYTES;
+use crate::operations::Operation;
+use crate::{Choice, Class, Ofi, Options, candidates, choose};
+use mend_base::{Duration, Instant, PeerIndex};
+use mend_fabric_shim::Shim;
+use mend_ffi_ofi::Ofi as Library;
+use mend_transport::{
+    AmId, Btl, Buffer, Card, Cause, Cookie, MessageClass, Payload, Rdma, RemoteAccess, SendError, Sink, Span,
+    Stream, UserMemory, WakeSet,
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What has come to a process.
+#[derive(Default)]
+struct Arrived {
+    messages: Vec<Vec<u8>>,
+    ended: Vec<(Cookie, Result<(), SendError>)>,
+    severed: u32,
+}
+
+impl Sink<u32> for Arrived {
+    fn on_message(&mut self, _: PeerIndex, _: AmId, _: &[u8], payload: Payload<'_>) {
+        let mut bytes = vec![0; payload.len()];
+        payload.copy_to_slice(&mut bytes);
+        self.messages.push(bytes);
+    }
+    fn on_chunk(&mut self, _: PeerIndex, _: Stream, _: Payload<'_>) {}
+    fn on_done(&mut self, done: Cookie, result: Result<(), SendError>) {
+        self.ended.push((done, result));
+    }
+    fn on_sendable(&mut self, _: PeerIndex, _: u32) {}
+    fn on_error(&mut self, _: PeerIndex, _: u32, _: Cause) {}
+    fn on_severed(&mut self, _: PeerIndex, _: u32) {
+        self.severed += 1;
+    }
+}
+
+/// Two processes that are connected; endpoint 0 of each is the other.
+struct Pair {
+    btls: [Ofi; 2],
+    arrived: [Arrived; 2],
+    /// The classes of the reports of both.
+    reports: Arc<Mutex<Vec<(Class, &'static str)>>>,
+    started: std::time::Instant,
+    /// The rules of the shim are those of this process.
+    _turn: MutexGuard<'static, ()>,
+}
+
+static TURN: Mutex<()> = Mutex::new(());
+
+/// `None`: skipped, as there is no libfabric, or none of its providers over sockets.
+fn pair(test: &str) -> Option<Pair> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Err(why) = Library::open(Library::DEFAULT_NAME) {
+        mend_testing::skip(test, &format!("{why} (Debian: apt-get install libfabric1)"));
+        return None;
+    }
+    Shim::open().expect("cargo builds the shim for this test").set("");
+    let library = Library::open(&Shim::path().to_string_lossy()).expect("the shim opens the library");
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let open = |instance| {
+        let providers = "tcp".to_owned();
+        let choice = Choice { providers, interfaces: "lo".to_owned(), rails: 1, one_host: true };
+        let infos = choose(candidates(&library, &choice).expect("a list of providers"));
+        let reports = Arc::clone(&reports);
+        let report = move |report: &crate::Report| {
+            reports.lock().unwrap().push((report.class, report.operation));
+        };
+        let (eager_bytes, chunk_bytes) = (Some(4096), Some(4096));
+        let reconnect = Duration::from_millis(10_000);
+        let options = Options { instance, eager_bytes, chunk_bytes, reconnect, report: Box::new(report) };
+        Ofi::open(infos, options).expect("a device for a test")
+    };
+    let mut btls = [open(1), open(2)];
+    let cards = btls.each_ref().map(|btl| {
+        let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
+        btl.advertise(&mut card);
+        card
+    });
+    for (at, btl) in btls.iter_mut().enumerate() {
+        assert_eq!(btl.connect(PeerIndex(1 - at as u32), &cards[1 - at]), Ok(0));
+    }
+    let (arrived, started) = (Default::default(), std::time::Instant::now());
+    let mut pair = Pair { btls, arrived, reports, started, _turn: turn };
+    pair.until("both are connected", |pair| {
+        pair.btls.iter().all(|btl| btl.connections[0].state == State::Connected)
+    });
+    Some(pair)
+}
+
+impl Pair {
+    fn progress(&mut self, at: usize) {
+        let now = Instant(self.started.elapsed().as_nanos() as u64);
+        self.btls[at].progress(now, 64, &mut self.arrived[at]);
+    }
+
+    fn until(&mut self, what: &str, condition: impl Fn(&Pair) -> bool) {
+        let deadline = self.started.elapsed() + std::time::Duration::from_secs(60);
+        while !condition(self) {
+            assert!(self.started.elapsed() < deadline, "{what}: not within 60 s");
+            // What process 0 begins in its turn, the other one has not seen when the condition is looked at.
+            (0..2).rev().for_each(|at| self.progress(at));
+            std::thread::yield_now();
+        }
+    }
+
+    fn send(&mut self, bytes: &[u8]) -> Result<(), SendError> {
+        self.btls[0].send(0, MessageClass::Data, AmId(1), &[], bytes.len(), |mut out| out.put(bytes))
+    }
+
+    /// Process 0 begins to read memory of process 1, which makes no progress, so that the read does not end.
+    fn begin_read(&mut self) -> Arc<Buffer> {
+        let access = RemoteAccess { read: true, write: false, atomic: false };
+        let whole = |region| Span { region, offset: 0, bytes: 64 << 10 };
+        let theirs = Buffer::from_bytes(&[1; 64 << 10]);
+        let region = self.btls[1].register(0, &UserMemory::of_buffer(&theirs)).unwrap();
+        let (_, key) = self.btls[1].expose(0, whole(region), access).unwrap();
+        let own = Buffer::zeroed(64 << 10);
+        let region = self.btls[0].register(0, &UserMemory::of_buffer(&own)).unwrap();
+        let remote = self.btls[0].import(0, key.as_bytes()).unwrap();
+        self.btls[0].get(0, whole(region), remote, 0, READ).unwrap();
+        // The provider connects first.
+        self.until("the device has the read", |pair| pair.btls[0].transfers.posted(0));
+        assert!(self.arrived[0].ended.is_empty() && self.btls[0].transfers.ended.is_empty());
+        own
+    }
+
+    fn local_faults(&self) -> usize {
+        let reports = self.reports.lock().unwrap();
+        reports.iter().filter(|(class, _)| *class == Class::LocalFault).count()
+    }
+}
+
+const READ: Cookie = Cookie(7);
+
+#[test]
+fn sends_that_the_provider_has_forgotten_give_their_tokens_back() {
+    let Some(mut pair) = pair("sends_that_the_provider_has_forgotten_give_their_tokens_back") else { return };
+    // As after many breaks of the way, in each of which the provider dropped what it had.
+    let btl = &mut pair.btls[0];
+    btl.connections[0].epoch = 1;
+    loop {
+        let buffer = btl.buffers.take(HEADER_BYTES).unwrap();
+        let forgotten = Operation::Frame { connection: 0, epoch: 0, buffer };
+        if btl.rails[0].operations.begin(forgotten).is_none() {
+            btl.buffers.release(buffer);
+            break;
+        }
+    }
+    let message = vec![5; 4000];
+    pair.send(&message).unwrap();
+    pair.until("the message arrives", |pair| !pair.arrived[1].messages.is_empty());
+    assert_eq!(pair.arrived[1].messages, [message]);
+    assert_eq!(pair.btls[0].statistics().reopened, 1);
+    pair.until("all operations end", |pair| pair.btls[0].held() == (0, 0));
+}
+
+#[test]
+fn memory_stays_lent_while_an_endpoint_that_reads_into_it_is_not_closed() {
+    let Some(mut pair) = pair("memory_stays_lent_while_an_endpoint_that_reads_into_it_is_not_closed") else {
+        return;
+    };
+    let own = pair.begin_read();
+    Shim::open().unwrap().set("site=close,code=EINVAL");
+    pair.btls[0].sever(0);
+    (0..2_000).for_each(|_| pair.progress(0));
+    assert!(pair.arrived[0].ended.is_empty() && pair.arrived[0].severed == 0, "the read may go on");
+    assert_eq!(pair.local_faults(), 1, "once: {:?}", pair.reports);
+    // The completion tells that it is over.
+    Shim::open().unwrap().set("");
+    pair.until("the read ends", |pair| pair.arrived[0].severed == 1);
+    assert_eq!(pair.arrived[0].ended.len(), 1);
+    assert!(own.to_vec().iter().all(|&byte| byte == 1) || pair.arrived[0].ended[0].1.is_err());
+}
+
+#[test]
+fn a_registration_that_is_not_closed_is_silenced_by_closing_its_device() {
+    let Some(mut pair) = pair("a_registration_that_is_not_closed_is_silenced_by_closing_its_device") else {
+        return;
+    };
+    let access = RemoteAccess { read: true, write: false, atomic: false };
+    let region = pair.btls[1].register(0, &UserMemory::of_buffer(&Buffer::zeroed(100))).unwrap();
+    let (exposure, _) = pair.btls[1].expose(0, Span { region, offset: 0, bytes: 100 }, access).unwrap();
+    Shim::open().unwrap().set("site=close,code=EINVAL,count=1");
+    pair.btls[1].unexpose_unused(exposure, READ);
+    assert!(pair.btls[1].transfers.ended.is_empty(), "peers may still have access");
+    pair.until("the key is taken back", |pair| !pair.arrived[1].ended.is_empty());
+    assert_eq!(pair.arrived[1].ended, [(READ, Ok(()))]);
+    assert_eq!((pair.btls[1].statistics().reopened, pair.local_faults()), (1, 1));
+    pair.send(b"as if nothing had been").unwrap();
+    pair.until("the message arrives", |pair| pair.arrived[1].messages.len() == 1);
+}
+
+#[test]
+fn answers_that_wait_for_room_are_not_flushed() {
+    let Some(mut pair) = pair("answers_that_wait_for_room_are_not_flushed") else { return };
+    pair.until("nothing is under way", |pair| !pair.btls[0].connections[0].has_unacknowledged());
+    assert!(pair.btls[0].is_flushed(&mut |_| true));
+    pair.btls[0].transfers.ask_for_end_of_reads(0, mend_transport::Exposure(1));
+    assert!(!pair.btls[0].is_flushed(&mut |_| true));
+}
+
+#[test]
+fn the_helper_thread_polls_where_only_progress_goes_on() {
+    let Some(mut pair) = pair("the_helper_thread_polls_where_only_progress_goes_on") else { return };
+    pair.until("nothing is under way", |pair| !pair.btls[0].connections[0].has_unacknowledged());
+    pair.btls[0].connections[0].begin_trouble(Instant(0));
+    let mut wake = WakeSet::default();
+    // Pending, or polled: both make progress.
+    assert!(pair.btls[0].arm_descriptors(&mut wake).is_err() || wake.must_poll);
+}
