@@ -228,11 +228,8 @@ impl Ofi {
         let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
         let Some(trouble) = &mut connection.trouble else { return };
         trouble.probes += 1;
-        // More and more rarely: an answer that takes long must not be lost with the connection that it comes by.
-        let is_turn = match trouble.probes {
-            ..16 => trouble.probes % 4 == turn % 4,
-            _ => trouble.probes % 16 == turn,
-        };
+        // Not in each fourth turn: an answer that takes long must not be lost with the connection that it comes by.
+        let is_turn = trouble.probes % 4 == turn % 4 && trouble.probes / 4 % 4 != 3;
         let rail = connection.rail;
         let Some(path) = &mut connection.paths[rail] else { return };
         if is_turn {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use mend_tests::{page, prefix, skip};
-use mend_xtask::install::c_programs;
+use mend_xtask::install::benchmark_sources;
 use mend_xtask::man;
 
 #[test]
@@ -50,7 +50,7 @@ fn the_page_of_the_wrappers_has_the_options_that_they_take_and_no_others() {
 
 #[test]
 fn every_program_that_is_installed_has_its_man_page() {
-    let benchmarks = c_programs(&prefix::place().root.join("bench/c"));
+    let benchmarks = benchmark_sources(&prefix::place().root);
     let benchmarks: BTreeSet<_> = benchmarks
         .iter()
         .map(|path| format!("mend-{}", path.file_stem().unwrap_or_default().to_string_lossy()))

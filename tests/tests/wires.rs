@@ -69,6 +69,26 @@ fn a_rank_that_is_stopped_for_longer_than_the_limit_is_waited_for_and_nothing_is
 }
 
 #[test]
+fn a_rank_that_computes_for_longer_than_the_limit_is_waited_for_and_nothing_is_lost() {
+    let name = "a_rank_that_computes_for_longer_than_the_limit_is_waited_for_and_nothing_is_lost";
+    if can_run(name, &[]) {
+        // Sleeps: for how long the rank computes is what the test is about.
+        let job = WireJob::exchange("touch compute; sleep 4; rm compute; sleep 0.5");
+        assert_no_error(&WireJob { variables: WireJob::cut(2, "").variables, ..job }.run());
+    }
+}
+
+#[test]
+fn a_wire_that_is_cut_is_an_error_although_the_rank_at_its_other_end_computes() {
+    let name = "a_wire_that_is_cut_is_an_error_although_the_rank_at_its_other_end_computes";
+    if can_run(name, &[DROP]) {
+        let until_error =
+            format!("touch compute; {DROP}; until [ -e failed-0 ]; do sleep 0.01; done; rm compute");
+        assert_one_part_goes_on(&WireJob::cut(2, &until_error).run(), 2);
+    }
+}
+
+#[test]
 fn a_wire_that_drops_packets_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on() {
     let name =
         "a_wire_that_drops_packets_for_longer_than_the_limit_is_the_same_error_at_both_ends_and_one_goes_on";

@@ -3,15 +3,22 @@
  * class of its error. When all have had one, they revoke, agree and shrink, and those that are still there print how many they are. */
 #include "meeting.h"
 
-/* Each rank gets a number of each other one. */
+enum { LONG = 100000, LONG_EVERY = 4 };
+
+static int sent[LONG], got[LONG];
+
+/* Each rank gets a number of each other one, and now and then many. */
 static int exchange(int number)
 {
-    int error = MPI_SUCCESS;
+    int error = MPI_SUCCESS, count = number % LONG_EVERY == 0 ? LONG : 1;
+    for (int i = 0; i < count; i++)
+        sent[i] = number + i;
     for (int step = 1; step < size && error == MPI_SUCCESS; step++) {
-        int to = (rank + step) % size, from = (rank + size - step) % size, got = -1;
-        error = MPI_Sendrecv(&number, 1, MPI_INT, to, 0, &got, 1, MPI_INT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (error == MPI_SUCCESS && got != number)
-            MPI_Abort(MPI_COMM_WORLD, 1);
+        int to = (rank + step) % size, from = (rank + size - step) % size;
+        error = MPI_Sendrecv(sent, count, MPI_INT, to, 0, got, count, MPI_INT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        for (int i = 0; i < count && error == MPI_SUCCESS; i++)
+            if (got[i] != number + i)
+                MPI_Abort(MPI_COMM_WORLD, 1);
     }
     return error;
 }
@@ -35,6 +42,7 @@ int main(int argc, char **argv)
     MPI_Comm rest;
     begin(&argc, &argv);
     for (int number = 0; error == MPI_SUCCESS; number++) {
+        compute_if_told();
         error = exchange(number);
         if (number == 0 && rank == 0 && error == MPI_SUCCESS)
             announce("running");
