@@ -147,6 +147,7 @@ mod tests {
 
     #[test]
     fn a_library_that_is_not_there_is_one_line() {
+        let _turn = crate::descriptors::tests::TURN.lock();
         let error = Ofi::open("libfabric-that-nobody-has.so").unwrap_err();
         assert!(matches!(error, LoadError::NotOpened(_)));
         assert_eq!(error.to_string().lines().count(), 1);
@@ -154,6 +155,7 @@ mod tests {
 
     #[test]
     fn another_library_is_refused_by_the_symbol_that_it_lacks() {
+        let _turn = crate::descriptors::tests::TURN.lock();
         let error = Ofi::open("libm.so.6").unwrap_err();
         assert!(matches!(error, LoadError::NoSymbol { .. }), "{error}");
     }

@@ -490,8 +490,9 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
             // What a peer has not received would be lost with this process. A suspected peer receives nothing until the runtime has answered.
             self.is_flushing = true;
             let heartbeats = &self.heartbeats;
-            let is_flushed = self.layers.net.is_flushed(&mut |peer| !heartbeats.has_left(peer));
-            if self.peer_reports.some_suspected() || !is_flushed {
+            let mut needs = |peer| !heartbeats.has_left(peer);
+            let is_flushed = self.layers.net.is_flushed(&mut needs);
+            if self.peer_reports.some_suspected(needs) || !is_flushed {
                 mend_base::reach!("mpi.finish: a peer has not received everything");
                 return false;
             }

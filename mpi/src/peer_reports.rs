@@ -163,10 +163,11 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         self.contacts.some_severing()
     }
 
-    /// Whether a peer is quarantined until the runtime has answered whether it lives.
-    pub fn some_suspected(&self) -> bool {
+    /// Whether a peer for which `needs` answers true is quarantined until the runtime has answered whether it lives.
+    pub fn some_suspected(&self, needs: impl Fn(PeerIndex) -> bool) -> bool {
         self.contacts.iter().any(|(index, state)| {
-            matches!(state, Contact::Connected { suspected: true, .. }) && self.contacts.has_open_query(index)
+            let is_suspected = matches!(state, Contact::Connected { suspected: true, .. });
+            is_suspected && self.contacts.has_open_query(index) && needs(index)
         })
     }
 

@@ -41,6 +41,21 @@ fn mend_info_says_in_one_line_why_libfabric_cannot_be_used() {
 }
 
 #[test]
+fn a_library_that_hangs_is_given_up_and_a_job_over_shared_memory_does_not_open_it() {
+    let scratch = Scratch::new("libraries");
+    let opened = scratch.join("opened");
+    let hangs =
+        library_that(&format!("close(creat(\"{}\", 0600)); for (;;) pause()", opened.display()), &scratch);
+    let variable = ("MEND_BTL_OFI_LIBRARY", hangs.to_str().expect("paths of tests are text"));
+    assert!(hello(&[variable]).stderr.is_empty());
+    assert!(!opened.exists(), "shared memory reaches all ranks");
+    let output = prefix::command("mend-info").envs([variable]).output().expect("mend-info is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("cannot run: ") && text.contains("has not ended after"), "{text}");
+    assert!(opened.exists());
+}
+
+#[test]
 fn a_library_that_is_left_out_is_not_opened() {
     let scratch = Scratch::new("libraries");
     let killer = library_that_kills(&scratch);
@@ -150,9 +165,16 @@ fn report_of(ended: &Ended, rank: u32) -> &str {
 
 /// A library that ends each process that opens it, without a core.
 fn library_that_kills(scratch: &Scratch) -> PathBuf {
-    let (source, library) = (scratch.join("kills.c"), scratch.join("libkills.so"));
-    let text = "#include <signal.h>\n#include <unistd.h>\n\
-                __attribute__((constructor)) static void end(void) { kill(getpid(), SIGKILL); }\n";
+    library_that("kill(getpid(), SIGKILL)", scratch)
+}
+
+/// A library that does this in each process that opens it.
+fn library_that(does: &str, scratch: &Scratch) -> PathBuf {
+    let (source, library) = (scratch.join("does.c"), scratch.join("libdoes.so"));
+    let text = format!(
+        "#include <fcntl.h>\n#include <signal.h>\n#include <unistd.h>\n\
+         __attribute__((constructor)) static void act(void) {{ {does}; }}\n"
+    );
     std::fs::write(&source, text).expect("a folder of the test");
     let built = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
     let built = built.expect("gcc is there");
