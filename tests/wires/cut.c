@@ -3,23 +3,33 @@
  * class of its error. When all have had one, they revoke, agree and shrink, and those that are still there print how many they are. */
 #include "meeting.h"
 
-enum { LONG = 100000, LONG_EVERY = 4 };
+enum { LONG = 100000, LONG_EVERY = 4, RANKS_MAX = 8 };
 
-static int sent[LONG], got[LONG];
+static int sent[LONG], got[RANKS_MAX][LONG];
 
-/* Each rank gets a number of each other one, and now and then many. */
+/* Each rank gets a number of each other one, and now and then many. All receives are started at once: so each rank that is cut from one waits
+ * for that one, also if a rank that it can reach has had its error and sends no more. */
 static int exchange(int number)
 {
-    int error = MPI_SUCCESS, count = number % LONG_EVERY == 0 ? LONG : 1;
+    MPI_Request requests[2 * RANKS_MAX];
+    int error = MPI_SUCCESS, count = number % LONG_EVERY == 0 ? LONG : 1, started = 0;
     for (int i = 0; i < count; i++)
         sent[i] = number + i;
-    for (int step = 1; step < size && error == MPI_SUCCESS; step++) {
-        int to = (rank + step) % size, from = (rank + size - step) % size;
-        error = MPI_Sendrecv(sent, count, MPI_INT, to, 0, got, count, MPI_INT, from, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        for (int i = 0; i < count && error == MPI_SUCCESS; i++)
-            if (got[i] != number + i)
+    for (int other = 0; other < size && error == MPI_SUCCESS; other++)
+        if (other != rank)
+            error = MPI_Irecv(got[other], count, MPI_INT, other, 0, MPI_COMM_WORLD, &requests[started++]);
+    for (int other = 0; other < size && error == MPI_SUCCESS; other++)
+        if (other != rank)
+            error = MPI_Isend(sent, count, MPI_INT, other, 0, MPI_COMM_WORLD, &requests[started++]);
+    if (error != MPI_SUCCESS)
+        return error;
+    // Not MPI_Waitall: it would wait for a rank that has had its error.
+    for (int left = started, index; left > 0 && error == MPI_SUCCESS; left--)
+        error = MPI_Waitany(started, requests, &index, MPI_STATUS_IGNORE);
+    for (int other = 0; other < size && error == MPI_SUCCESS; other++)
+        for (int i = 0; i < count && other != rank; i++)
+            if (got[other][i] != number + i)
                 MPI_Abort(MPI_COMM_WORLD, 1);
-    }
     return error;
 }
 
