@@ -127,16 +127,17 @@ impl Ofi {
         }
     }
 
-    /// Sees to it that the peer reads no memory of this process any more. A peer that lives may be in the middle of a read, which only
-    /// closing the endpoint ends. `false`: the device could not be opened again, which is tried later.
+    /// Sees to it that the peer reads no memory of this process any more. A process that has ended reads nothing; one that lives may be in the
+    /// middle of a read, which only closing the endpoint ends. `false`: the device could not be opened again, which is tried later.
     fn silence_keys(&mut self, index: u32) -> bool {
-        let goes_on = self.reads_outlive_keys() && !self.connections[index as usize].is_dead;
+        let lives = !self.connections[index as usize].is_dead;
         let had_keys = self.keys.has(index) || self.transfers.keys_taken_back.has(index);
         let closed = self.keys.sever(index);
         if let Err(code) = closed {
             self.report(Class::LocalFault, 0, "closing a registration", Some(index), (code, 0));
         }
-        self.connections[index as usize].may_read |= had_keys && goes_on || closed.is_err();
+        let may_read = had_keys && self.reads_outlive_keys() || closed.is_err();
+        self.connections[index as usize].may_read |= lives && may_read;
         if !self.connections[index as usize].may_read {
             self.end_keys_taken_back(Some(index));
             return true;
