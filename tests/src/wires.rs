@@ -124,8 +124,8 @@ pub enum Reset {
 }
 
 impl Reset {
-    /// Resets the connections so often, with pauses in which messages are exchanged. The last line of stderr says how often some were there to be
-    /// reset.
+    /// Resets the connections so often, with pauses in which messages are exchanged; not counted are those that found none, since the ranks
+    /// were connecting. The last line of stderr says how often some were reset.
     pub fn commands(self, times: u64) -> String {
         let reset = match self {
             Reset::End(rank) => format!("at_end {rank}"),
@@ -146,7 +146,8 @@ impl Reset {
                  ss -HK state established \"( ${{filter# or }} )\"
              }}
              hits=0
-             for time in $(seq {times}); do
+             for time in $(seq $((10 * {times}))); do
+                 [ $hits -lt {times} ] || break
                  [ -z \"$( {reset} )\" ] || hits=$((hits + 1))
                  sleep 0.$((RANDOM % 200 + 100))
              done
