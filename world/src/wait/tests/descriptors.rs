@@ -200,10 +200,8 @@ fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first
     let mut set = SleepSet::default();
     set.wake.must_poll = true;
     let mut sleep = slot.begin(slot.announce(), &set, SleepSpan::FIRST);
-    let begun = std::time::Instant::now();
     (0..6).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
-    // If each sleep were twice as long as the one before, they would take 63 ms.
-    assert!(begun.elapsed() < std::time::Duration::from_millis(40), "{:?}", begun.elapsed());
+    assert_eq!(sleep.span(), SleepSpan::FIRST);
     (0..300).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
     assert_eq!(sleep.span(), SleepSpan::FIRST.next().next());
 }
