@@ -3,6 +3,7 @@
 
 use crate::card::CardEntry;
 use crate::connection::{Connection, Mailbox, Path, State};
+use crate::family::Family;
 use crate::frame::{FrameClass, Kind};
 use crate::ofi::{CONTROL_BYTES_MAX, Callback, MESSAGE_BYTES_LEAST, Ofi, TRANSFER_BYTES_MAX};
 use crate::posting::Outline;
@@ -338,7 +339,7 @@ impl Ofi {
 
     /// Whether the devices do gets. The provider `shm` does not check keys: it would read memory whose key was taken back.
     pub(crate) fn gets_natively(&self) -> bool {
-        self.entry.rails.iter().all(|(provider, _)| provider != "shm")
+        self.entry.rails.iter().all(|(provider, _)| Family::of(provider) != Family::SharedMemory)
     }
 }
 

@@ -80,11 +80,6 @@ impl DeviceKeys {
     }
 }
 
-/// Whether a provider goes on with reads of peers whose registration was closed meanwhile. A device checks the key for each packet.
-pub fn reads_outlive_keys(provider: &str) -> bool {
-    matches!(provider.split(';').next(), Some("tcp" | "net" | "sockets" | "udp"))
-}
-
 /// Why a device does not register memory.
 pub fn refusal(code: Code) -> RegisterError {
     use mend_ffi_ofi::bindings as fi;

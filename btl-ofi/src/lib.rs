@@ -16,6 +16,7 @@
 //! | `exposures`: `DeviceKeys` | keys of exposed memory |
 //! | `keys_taken_back`: `KeysTakenBack` | keys that were taken back while the peer may be reading |
 //! | `classify` | what an error says about the peer |
+//! | `family` | what a provider moves bytes through |
 //! | `sizes` | how long messages are, by provider |
 //! | `choice` | which providers and interfaces are used, and why others are not |
 //!
@@ -43,6 +44,7 @@ mod classify;
 mod connection;
 mod disconnect;
 mod exposures;
+mod family;
 mod frame;
 mod keys_taken_back;
 mod memory;

@@ -3,7 +3,8 @@
 
 use crate::classify::Class;
 use crate::connection::State;
-use crate::exposures::{RAILS_MAX, read_key, reads_outlive_keys, write_key};
+use crate::exposures::{RAILS_MAX, read_key, write_key};
+use crate::family::Family;
 use crate::keys_taken_back::ANSWER_MAX;
 use crate::ofi::{Ofi, Reader, TRANSFER_BYTES_MAX};
 use crate::transfers::{Wanted, What};
@@ -164,7 +165,7 @@ impl Ofi {
 
     /// Whether peers may go on with reads whose keys were taken back.
     pub(crate) fn reads_outlive_keys(&self) -> bool {
-        self.entry.rails.iter().any(|(provider, _)| reads_outlive_keys(provider))
+        self.entry.rails.iter().any(|(provider, _)| Family::of(provider) == Family::Sockets)
     }
 
     fn check_open(&mut self, to: u32) -> Result<(), SendError> {

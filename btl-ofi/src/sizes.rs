@@ -5,6 +5,8 @@
 //! then read without copies where the provider reads. So the limit is the length whose copies take as long as a round trip: with sockets tens
 //! of microseconds, with devices and shared memory a few.
 
+use crate::family::Family;
+
 /// The longest payloads that a process takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sizes {
@@ -40,10 +42,10 @@ const SHARED_MEMORY: Sizes = Sizes { eager_bytes: 8 << 10, chunk_bytes: 32 << 10
 const DEVICE: Sizes = Sizes { eager_bytes: 8 << 10, chunk_bytes: 8 << 10 };
 
 fn of_provider(provider: &str) -> Sizes {
-    match provider.split(';').next() {
-        Some("tcp" | "net" | "sockets" | "udp") => SOCKETS,
-        Some("shm") => SHARED_MEMORY,
-        _ => DEVICE,
+    match Family::of(provider) {
+        Family::Sockets => SOCKETS,
+        Family::SharedMemory => SHARED_MEMORY,
+        Family::Device => DEVICE,
     }
 }
 
