@@ -2,6 +2,7 @@
 //! Processors: how many this process may use, on which one the running thread is, and how often the kernel preempted this
 //! process.
 
+use mend_base::Duration;
 use mend_segment::cgroup::{self, Level, Version};
 use rustix::io::Errno;
 use rustix::process::getppid;
@@ -87,9 +88,16 @@ pub fn preemptions() -> u64 {
     usage.ru_nivcsw.unsigned_abs()
 }
 
+/// For how long the calling thread has run since it began. A system call.
+pub fn time_run() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    let (seconds, nanoseconds) = (time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs());
+    Duration(seconds * 1_000_000_000 + nanoseconds)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{count_growing, current, in_affinity_mask, parse_max, preemptions, ratio, usable};
+    use super::{count_growing, current, in_affinity_mask, parse_max, preemptions, ratio, time_run, usable};
     use rustix::io::Errno;
 
     #[test]
@@ -110,6 +118,17 @@ mod tests {
             scope.spawn(yields);
             scope.spawn(yields);
         });
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_another_does_not_run() {
+        let runs_for_20_ms = || {
+            let before = time_run();
+            while time_run().0 - before.0 < 20_000_000 {}
+        };
+        let before = time_run();
+        std::thread::scope(|scope| _ = scope.spawn(runs_for_20_ms));
+        assert!(time_run().0 - before.0 < 20_000_000);
     }
 
     #[test]

@@ -45,7 +45,7 @@ pub struct Sleep {
     span: SleepSpan,
     /// It may be that nothing wakes the process: each part of the sleep is short.
     is_polled: bool,
-    /// Parts of a sleep that is polled.
+    /// The parts that have begun.
     parts: u32,
     /// A network's descriptor has ended it, and nothing else.
     by_network: bool,
@@ -111,17 +111,16 @@ impl SleepSlot {
 
     /// Sleeps on, for longer than before, unless this sleep has ended meanwhile. Without the guard.
     pub fn sleep(&self, sleep: &mut Sleep, set: &mut SleepSet) -> Woken {
-        let span = sleep.span;
-        sleep.span = sleep.next_span();
+        let part = sleep.next_part();
         match sleep.place {
-            Place::Word | Place::Both => self.bells.sleep(self.slot, sleep.announced, span.0),
-            Place::Descriptors => self.sleep_on_descriptors(sleep, span, set),
+            Place::Word | Place::Both => self.bells.sleep(self.slot, sleep.announced, part),
+            Place::Descriptors => self.sleep_on_descriptors(sleep, part, set),
         }
     }
 
     /// Another thread that ends this sleep, and begins one of its own before this one is in the system call, may take the signal away from
     /// it: then this thread sleeps until the time is over.
-    fn sleep_on_descriptors(&self, sleep: &mut Sleep, span: SleepSpan, set: &mut SleepSet) -> Woken {
+    fn sleep_on_descriptors(&self, sleep: &mut Sleep, part: Duration, set: &mut SleepSet) -> Woken {
         let SleepSet { wake, poll_set } = set;
         poll_set.clear();
         wake.descriptors.iter().for_each(|&descriptor| poll_set.add(descriptor));
@@ -130,7 +129,7 @@ impl SleepSlot {
         if !self.bells.is_asleep(self.slot, sleep.announced) {
             return Woken::Rung;
         }
-        let woken = if poll_set.wait(Some(span.0)) { Woken::Rung } else { Woken::TimedOut };
+        let woken = if poll_set.wait(Some(part)) { Woken::Rung } else { Woken::TimedOut };
         let is_signalled = poll_set.is_readable(wake.descriptors.len());
         if let Some(signal) = signal.filter(|_| is_signalled) {
             // Empty if another thread was faster.
@@ -193,27 +192,37 @@ impl Sleep {
         self.by_network
     }
 
-    /// How long the next part is.
+    /// With how long parts a sleep after this one begins.
     pub fn span(&self) -> SleepSpan {
         self.span
     }
 
-    /// How long the part after this one is. One that is polled becomes longer, too, as polling uses a processor, but less.
-    fn next_span(&mut self) -> SleepSpan {
+    /// Whether the part that has ended was too short for a timed look after it.
+    pub fn was_short(&self) -> bool {
+        self.is_polled && self.parts <= SHORT_PARTS
+    }
+
+    /// How long the next part is. Those of a sleep that is polled become longer, too, as polling uses a processor, but less.
+    fn next_part(&mut self) -> Duration {
+        let part = self.span;
+        self.parts = self.parts.saturating_add(1);
         if !self.is_polled {
-            return self.span.next();
+            self.span = self.span.next();
+        } else if self.parts <= SHORT_PARTS {
+            return SHORT_PART;
+        } else if self.parts.is_multiple_of(PARTS_OF_A_SPAN) {
+            self.span = self.span.next().min(SleepSpan::LONGEST_POLLED);
         }
-        self.parts += 1;
-        if self.parts.is_multiple_of(PARTS_OF_A_SPAN) {
-            self.span.next().min(SleepSpan::LONGEST_POLLED)
-        } else {
-            self.span
-        }
+        part.0
     }
 }
 
 /// So many parts of a sleep that is polled have one length.
 const PARTS_OF_A_SPAN: u32 = 64;
+
+/// The first parts of a sleep that is polled are this short, since the other end of a transfer may be at work.
+const SHORT_PART: Duration = Duration::from_micros(100);
+const SHORT_PARTS: u32 = 16;
 
 /// The length of one sleep. It is bounded because a bell can be lost; the poll after the time-out finds what the bell was for (design
 /// "Shared memory").
@@ -268,11 +277,15 @@ impl ProcessorObserver for Processor<'_> {
         let before = core::mem::replace(&mut self.observed.preemptions, processors::preemptions());
         self.observed.preemptions != before
     }
+
+    fn time_run(&mut self) -> Duration {
+        processors::time_run()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Observed, SleepSlot, SleepSpan};
+    use super::{Observed, SHORT_PART, SHORT_PARTS, SleepSet, SleepSlot, SleepSpan};
     use crate::spin_policy::ProcessorObserver;
     use mend_base::Duration;
     use mend_segment::BellPage;
@@ -290,6 +303,22 @@ mod tests {
             span = span.next();
         }
         assert_eq!(span.0, Duration::from_millis(100));
+    }
+
+    #[test]
+    fn only_a_sleep_that_is_polled_begins_with_short_parts_without_timed_looks() {
+        let slot = SleepSlot::new(Arc::new(BellPage::create(1).unwrap().0), 0);
+        let mut set = SleepSet::default();
+        let mut sleep = slot.begin(slot.announce(), &set, SleepSpan::FIRST);
+        let parts = [1, 2, 4].map(Duration::from_millis);
+        assert_eq!(core::array::from_fn(|_| sleep.next_part()), parts);
+        assert!(!sleep.was_short());
+        set.wake.must_poll = true;
+        let mut sleep = slot.begin(slot.announce(), &set, SleepSpan::FIRST);
+        for _ in 0..SHORT_PARTS {
+            assert_eq!((sleep.next_part(), sleep.was_short()), (SHORT_PART, true));
+        }
+        assert_eq!((sleep.next_part(), sleep.was_short()), (Duration::from_millis(1), false));
     }
 
     #[test]

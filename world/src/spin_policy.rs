@@ -55,6 +55,8 @@ pub trait ProcessorObserver {
     fn shares_with_rank(&mut self) -> bool;
     /// Whether the kernel preempted a thread of this process since the last call.
     fn was_preempted(&mut self) -> bool;
+    /// For how long the running thread has run since it began. A system call.
+    fn time_run(&mut self) -> Duration;
 }
 
 /// The state of the policy.
@@ -71,10 +73,18 @@ pub struct SpinPolicy {
     no_yield_until: Instant,
     /// The time of the last observation, if this thread has polled since then.
     polling_since: Option<Instant>,
+    /// When the time for which this thread has run was last read, and that time; as long as it polls.
+    run: Option<(Instant, Duration)>,
 }
 
-/// A time between two observations that shows a preemption. While polling they are some 5 us apart; an interrupt takes less than this.
+/// A time between two observations in which this thread may have been preempted. While polling they are some 5 us apart; an interrupt takes
+/// less than this. But progress that moves long messages through a network takes as long, and the kernel's own threads run for some
+/// microseconds on behalf of that network meanwhile. So the thread counts as preempted only if it has not run for so long, nor for half of
+/// the time: another thread that always runs takes half of a processor or more.
 const PREEMPTION_GAP: Duration = Duration::from_micros(500);
+
+/// How old the reading of the thread's time may be that the time after a gap is compared with: far less than a gap.
+const RUN_READING_AGE: Duration = Duration::from_micros(50);
 
 /// A yield that takes this long is late. A yield to a rank that waits takes some microseconds, one to a busy process a time slice.
 const LATE_YIELD: Duration = Duration::from_millis(1);
@@ -105,22 +115,38 @@ impl SpinPolicy {
             late_yields: 0,
             no_yield_until: Instant(0),
             polling_since: None,
+            run: None,
         }
     }
 
-    /// Observes the processor: a few loads, and a system call after a gap.
+    /// Observes the processor: a few loads, and a system call now and then.
     pub fn observe(&mut self, now: Instant, observer: &mut impl ProcessorObserver) {
         if self.limits.spin == Duration(0) {
             return;
         }
         if observer.shares_with_rank() {
             self.rank_seen = Some(now);
-        } else if self.polling_since.is_some_and(|last| now - last >= PREEMPTION_GAP)
-            && observer.was_preempted()
-        {
-            self.others_until = now + OTHERS_EXPIRE_AFTER;
+        } else {
+            self.observe_others(now, observer);
         }
         self.polling_since = Some(now);
+    }
+
+    fn observe_others(&mut self, now: Instant, observer: &mut impl ProcessorObserver) {
+        let earlier = self.run.filter(|_| self.polling_since.is_some());
+        let after_gap = self.polling_since.is_some_and(|last| now - last >= PREEMPTION_GAP);
+        let is_recent = earlier.is_some_and(|(at, _)| now - at < RUN_READING_AGE);
+        if !after_gap && is_recent {
+            return;
+        }
+        let time_run = observer.time_run();
+        self.run = Some((now, time_run));
+        let was_preempted = after_gap && observer.was_preempted();
+        let Some((at, before)) = earlier.filter(|_| was_preempted) else { return };
+        let (elapsed, run) = (now - at, Duration(time_run.0.saturating_sub(before.0)));
+        if elapsed >= run + PREEMPTION_GAP && elapsed >= run + run {
+            self.others_until = now + OTHERS_EXPIRE_AFTER;
+        }
     }
 
     /// Notes that this thread stops polling, so that the time until the next observation is no sign of a preemption.
@@ -184,6 +210,7 @@ mod tests {
     struct Script {
         rank: bool,
         preempted: bool,
+        run_us: u64,
     }
 
     impl ProcessorObserver for Script {
@@ -193,11 +220,14 @@ mod tests {
         fn was_preempted(&mut self) -> bool {
             core::mem::take(&mut self.preempted)
         }
+        fn time_run(&mut self) -> Duration {
+            Duration::from_micros(self.run_us)
+        }
     }
 
-    const QUIET: Script = Script { rank: false, preempted: false };
-    const RANK: Script = Script { rank: true, preempted: false };
-    const PREEMPTED: Script = Script { rank: false, preempted: true };
+    const QUIET: Script = Script { rank: false, preempted: false, run_us: 0 };
+    const RANK: Script = Script { rank: true, preempted: false, run_us: 0 };
+    const PREEMPTED: Script = Script { rank: false, preempted: true, run_us: 0 };
 
     fn policy() -> SpinPolicy {
         let (spin, yielding) = (Duration::from_micros(1_000), Duration::from_micros(2_000));
@@ -260,6 +290,28 @@ mod tests {
         policy.observe(at(5), &mut QUIET.clone());
         policy.observe(at(4_005), &mut QUIET.clone());
         assert_eq!(policy.sharing(at(4_005)), Sharing::Exclusive);
+    }
+
+    #[test]
+    fn a_gap_in_which_the_thread_ran_changes_nothing() {
+        let sharing = |run_us| {
+            let mut policy = policy();
+            policy.observe(at(5), &mut QUIET.clone());
+            policy.observe(at(4_005), &mut Script { run_us, ..PREEMPTED });
+            policy.sharing(at(4_005))
+        };
+        assert_eq!(sharing(2_000), Sharing::WithOthers);
+        assert_eq!((sharing(2_001), sharing(4_000)), (Sharing::Exclusive, Sharing::Exclusive));
+    }
+
+    #[test]
+    fn the_time_run_is_that_since_a_recent_observation() {
+        let mut policy = policy();
+        for now in (0..10_000).step_by(40) {
+            policy.observe(at(now), &mut Script { run_us: now, ..QUIET });
+        }
+        policy.observe(at(10_700), &mut Script { run_us: 10_050, ..PREEMPTED });
+        assert_eq!(policy.sharing(at(10_700)), Sharing::WithOthers);
     }
 
     #[test]

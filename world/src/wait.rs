@@ -25,7 +25,7 @@ use crate::sleep_slot::{Sleep, SleepSet, SleepSlot, SleepSpan};
 use crate::spin_policy::{Next, SpinLimits};
 use crate::statistics::Statistics;
 use crate::unsatisfiable_waits::UnsatisfiableWaits;
-use crate::wait_timing::{PollsBeforePost, WaitTiming};
+use crate::wait_timing::{ClockPace, PollsBeforePost, WaitTiming};
 use mend_base::Instant;
 use mend_mpi::SleeperId;
 use mend_segment::Woken;
@@ -145,12 +145,6 @@ impl WaitState {
 /// Every this many blocking receives, one is posted without polling, so that its caller makes progress.
 const RECEIVES_PER_PROGRESS: u32 = 16;
 
-/// Empty calls of progress between two readings of the clock (28 ns each).
-const PROGRESS_PER_CLOCK_READ: u32 = 64;
-
-/// Calls of progress with events between two readings of the clock.
-const BUSY_PROGRESS_PER_CLOCK_READ: u32 = 1024;
-
 /// Polls of the rings that are waited for between two calls of progress. A poll is a few loads; progress takes some 40 ns.
 const POLLS_PER_PROGRESS: u32 = 16;
 
@@ -170,11 +164,11 @@ const YIELDS_PER_PROGRESS: u32 = 4;
 
 impl<C> Guarded<C> {
     /// Around `engine`. No thread waits.
-    pub fn new(engine: C, limits: SpinLimits, waiting: &WaitState) -> Self {
+    pub fn new(engine: C, limits: SpinLimits, pace: ClockPace, waiting: &WaitState) -> Self {
         Guarded {
             engine,
             roles: Roles::default(),
-            timing: WaitTiming::new(limits, &waiting.polls_before_post),
+            timing: WaitTiming::new(limits, pace, &waiting.polls_before_post),
             asleep: false,
             sleep_set: SleepSet::default(),
             notified_all: 0,
@@ -573,13 +567,14 @@ impl<C: Progress> WaitingCall<'_, C> {
     /// Makes progress until `poll` returns a result. `None`: another thread owns progress.
     fn make_progress<T>(&mut self, poll: &mut impl FnMut(&mut C) -> Option<T>) -> Option<T> {
         let (mut empty, mut busy, mut idle_since) = (0, 0_u32, None);
+        let pace = self.guarded.timing.pace();
         self.guarded.timing.polling_stopped();
         loop {
             let now = self.guarded.timing.now();
             let events = self.guarded.engine.progress(now);
             if events > 0 {
                 (empty, busy, idle_since) = (0, busy.wrapping_add(1), None);
-                if busy.is_multiple_of(BUSY_PROGRESS_PER_CLOCK_READ) {
+                if busy.is_multiple_of(pace.busy) {
                     self.check_while_busy();
                 }
                 self.notify_blocked();
@@ -592,7 +587,7 @@ impl<C: Progress> WaitingCall<'_, C> {
             if events == 0 {
                 empty += 1;
                 self.poll_awaited();
-                if empty % PROGRESS_PER_CLOCK_READ == 0 || self.guarded.timing.yields_at_once() {
+                if empty % pace.empty == 0 || self.guarded.timing.yields_at_once() {
                     let found = self.back_off(&mut idle_since, poll);
                     if found.is_some() {
                         return found;
@@ -760,7 +755,7 @@ impl<C: Progress> WaitingCall<'_, C> {
             let now = clock::now();
             let mut seen = None;
             // A peer that wakes this one again and again must not keep it from looking.
-            if woken == Woken::TimedOut || self.guarded.timing.is_check_due(now) {
+            if woken == Woken::TimedOut && !sleep.was_short() || self.guarded.timing.is_check_due(now) {
                 self.guarded.check();
                 seen = self.look(poll);
             }

@@ -32,9 +32,27 @@ const CHECK_EVERY: Duration = Duration::from_millis(1);
 /// Tests without an event between two observations of the processor.
 const TESTS_PER_OBSERVATION: u32 = 64;
 
+/// After how many calls of progress the clock is read: some microseconds, without a share of them that counts.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockPace {
+    /// Calls without an event.
+    pub empty: u32,
+    /// Calls with events.
+    pub busy: u32,
+}
+
+impl ClockPace {
+    /// Of memory alone: a call without an event takes 28 ns.
+    pub const MEMORY: ClockPace = ClockPace { empty: 64, busy: 1_024 };
+
+    /// With networks: a call is a system call at least, and one that moves long messages takes 100 us and more.
+    pub const NETWORKS: ClockPace = ClockPace { empty: 8, busy: 16 };
+}
+
 /// When waiting threads read the clock, check, and yield.
 #[derive(Debug)]
 pub struct WaitTiming {
+    pace: ClockPace,
     spin_policy: SpinPolicy,
     sharing: Sharing,
     observed: Observed,
@@ -47,11 +65,12 @@ pub struct WaitTiming {
 
 impl WaitTiming {
     /// Without observations.
-    pub fn new(limits: SpinLimits, polls_before_post: &PollsBeforePost) -> Self {
+    pub fn new(limits: SpinLimits, pace: ClockPace, polls_before_post: &PollsBeforePost) -> Self {
         let spin_policy = SpinPolicy::new(limits);
         let sharing = spin_policy.sharing(Instant(0));
         polls_before_post.adapt(sharing);
         WaitTiming {
+            pace,
             spin_policy,
             sharing,
             observed: Observed::default(),
@@ -59,6 +78,12 @@ impl WaitTiming {
             checked: Instant(0),
             empty_tests: 0,
         }
+    }
+
+    /// After how many calls of progress the clock is read.
+    #[inline]
+    pub fn pace(&self) -> ClockPace {
+        self.pace
     }
 
     /// The time when the clock was last read.
@@ -133,6 +158,7 @@ impl WaitTiming {
 
 #[cfg(test)]
 mod tests {
+    use super::ClockPace;
     use super::{PollsBeforePost, WaitTiming};
     use crate::sleep_slot::SleepSlot;
     use crate::spin_policy::{Next, SpinLimits};
@@ -145,7 +171,7 @@ mod tests {
         let limits =
             SpinLimits { spin: Duration::from_micros(spin_us), yielding: Duration::from_micros(2_000) };
         let sleep_slot = SleepSlot::new(Arc::new(BellPage::create(2).unwrap().0), 0);
-        (WaitTiming::new(limits, &polls), polls, sleep_slot)
+        (WaitTiming::new(limits, ClockPace::MEMORY, &polls), polls, sleep_slot)
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::threads;
 use crate::transport_report::{self, ChosenTransports};
 use crate::transports::{self, NoTransport, Transports};
 use crate::wait::{self, Guarded, Progress, StartResult, WaitState};
+use crate::wait_timing::ClockPace;
 use core::mem::ManuallyDrop;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
@@ -211,7 +212,8 @@ impl World {
         life.as_ref().map_or(Ok(()), Life::begin)?;
         let (job_size, rank) = (runtime.membership().size, runtime.membership().peer.number());
         // Without a bell page of the node, notices come through a descriptor alone.
-        let has_descriptors = !networks.is_empty() || launched && bells.is_none();
+        let has_networks = !networks.is_empty();
+        let has_descriptors = has_networks || launched && bells.is_none();
         let watch = has_descriptors.then_some(watch_as_helper as fn(Settle<'_>) -> Watched);
         let service = Service { serve: serve_as_helper, watch, own_threads };
         let transports = Bml::new(own, shm, networks);
@@ -226,8 +228,10 @@ impl World {
             life.map(|life| life::register(life, helper.successor())).transpose().map_err(InitError::Key)?;
         let waiting = WaitState::new(sleep_slot);
         let limits = spin_limits(&settings, local_ranks);
+        let pace = if has_networks { ClockPace::NETWORKS } else { ClockPace::MEMORY };
+        let guarded = Guarded::new(engine, limits, pace, &waiting);
         Ok(World {
-            guard: Guard::new(threads, Guarded::new(engine, limits, &waiting), wait::serve_before_leaving),
+            guard: Guard::new(threads, guarded, wait::serve_before_leaving),
             waiting,
             settings,
             unknown_parameters,

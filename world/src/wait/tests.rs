@@ -8,6 +8,7 @@ use super::{
 use crate::guard::{Guard, Threads};
 use crate::sleep_slot::SleepSlot;
 use crate::spin_policy::SpinLimits;
+use crate::wait_timing::ClockPace;
 use core::cell::RefCell;
 use mend_base::{Duration, Instant};
 use mend_mpi::SleeperId;
@@ -168,7 +169,7 @@ impl Process {
         let bells = Arc::new(BellPage::create(2).unwrap().0);
         let waiting = WaitState::new(SleepSlot::new(Arc::clone(&bells), 0));
         let engine = CountingEngine::new(&sent);
-        let guarded = Guarded::new(engine, SpinLimits { spin, yielding }, &waiting);
+        let guarded = Guarded::new(engine, SpinLimits { spin, yielding }, ClockPace::MEMORY, &waiting);
         Process { sent, guard: Guard::new(Threads::Multiple, guarded, serve_before_leaving), waiting, bells }
     }
 

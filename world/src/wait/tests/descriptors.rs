@@ -8,6 +8,7 @@ use crate::helper::{Helper, HelperBell, Service, Settle};
 use crate::sleep_slot::{SleepSet, SleepSlot, SleepSpan};
 use crate::spin_policy::SpinLimits;
 use crate::wait::{serve_as_helper, serve_before_leaving, unlock_and_notify, watch_as_helper};
+use crate::wait_timing::ClockPace;
 use mend_base::Duration;
 use mend_segment::BellPage;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -53,7 +54,7 @@ impl Process {
         };
         let events = Arc::clone(&engine.events);
         let limits = SpinLimits { spin, yielding: Duration(0) };
-        let guarded = Guarded::new(engine, limits, &waiting);
+        let guarded = Guarded::new(engine, limits, ClockPace::NETWORKS, &waiting);
         let guard = Guard::new(threads, guarded, serve_before_leaving);
         Process { sent, guard, waiting, bells, network, notices, events }
     }
@@ -200,7 +201,7 @@ fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first
     let mut set = SleepSet::default();
     set.wake.must_poll = true;
     let mut sleep = slot.begin(slot.announce(), &set, SleepSpan::FIRST);
-    (0..6).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
+    (0..20).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
     assert_eq!(sleep.span(), SleepSpan::FIRST);
     (0..300).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
     assert_eq!(sleep.span(), SleepSpan::FIRST.next().next());
