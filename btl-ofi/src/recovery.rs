@@ -3,6 +3,7 @@
 
 use crate::classify::{Class, classify};
 use crate::connection::{ROUNDS, State};
+use crate::family::Family;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::{Operation, TOKENS};
 use crate::rail::Rail;
@@ -18,6 +19,9 @@ const CHECKED_AT_ONCE: u32 = 8;
 
 /// A peer that was heard of within this time is not probed by `check_peers`.
 const HEARD_LATELY: Duration = Duration::from_millis(20);
+
+/// How often connections that stand still are looked for, and so how long one that begins has at least until it is broken.
+const BREAK_PERIOD: Duration = Duration::from_millis(200);
 
 impl Ofi {
     /// An operation on a rail to the peer of a connection failed.
@@ -142,6 +146,23 @@ impl Ofi {
         } else if connection.is_silent(now) {
             self.suspect(index, Cause::Silent);
         }
+    }
+
+    /// Breaks the connections over sockets that stand still, of all peers in trouble at once, so that the next probes make new ones: the kernel would
+    /// wait for up to as long again as the wire was cut. Those that were accepted do not tell their peer, but no sound one stands still.
+    pub(crate) fn break_stuck(&mut self) {
+        if self.now < self.next_break {
+            return;
+        }
+        self.next_break = self.now + BREAK_PERIOD;
+        let has_sockets = |rail: &usize| Family::of(&self.entry.rails[*rail].0) == Family::Sockets;
+        let rails: Vec<usize> = (0..self.rails.len()).filter(has_sockets).collect();
+        let own = rails.iter().map(|&rail| &self.entry.rails[rail].1[..]);
+        let in_trouble = self.connections.iter().filter(|connection| connection.trouble.is_some());
+        let paths = in_trouble
+            .flat_map(|connection| rails.iter().filter_map(|&rail| connection.paths[rail].as_ref()));
+        let broken = self.stuck.break_all(own, paths.map(|path| &path.name[..]));
+        self.statistics.broken += broken as u64;
     }
 
     /// Probes some peers that were not heard of lately: a dead one shows by an error of the probe.

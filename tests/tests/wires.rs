@@ -21,6 +21,22 @@ fn a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error() {
     exchange_through("the wire cut for 3 s", times, &cuts, Duration::from_secs(60 + 8 * times));
 }
 
+// Pauses between attempts of TCP that doubled would end after the limit.
+#[test]
+fn a_wire_that_is_cut_for_most_of_the_limit_loses_nothing_and_no_rank_gets_an_error() {
+    let name = "a_wire_that_is_cut_for_most_of_the_limit_loses_nothing_and_no_rank_gets_an_error";
+    if can_run(name, &[]) {
+        let seconds = chance::number("MENDTEST_CUT_SECONDS").unwrap_or(7);
+        let cut = format!("ip link set lo down; sleep {seconds}; ip link set lo up; sleep 1");
+        exchange_through(
+            &format!("the wire cut for {seconds} s"),
+            1,
+            &cut,
+            Duration::from_secs(60 + seconds),
+        );
+    }
+}
+
 // BAR-15.2: so many times each as `MENDTEST_RESETS` says.
 #[test]
 fn connections_that_are_reset_again_and_again_lose_nothing_and_no_rank_gets_an_error() {
