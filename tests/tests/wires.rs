@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mend_tests::watched_command::Ended;
-use mend_tests::wires::{DROP, LINK, Links, RATE, Reset, WireJob, missing};
+use mend_tests::wires::{DROP, LINK, Links, PASS, RATE, RESETS, Reset, WireJob, missing};
 use mend_tests::{chance, say, skip};
 
 // BAR-15.2: so many times as `MENDTEST_CUTS` says.
@@ -88,6 +88,25 @@ fn a_rank_that_computes_for_longer_than_the_limit_is_waited_for_and_nothing_is_l
         let job = WireJob::exchange("touch compute; sleep 4; rm compute; sleep 0.5");
         assert_no_error(&WireJob { variables: WireJob::cut(2, "").variables, ..job }.run());
     }
+}
+
+#[test]
+fn a_connection_that_is_closed_at_one_end_alone_is_made_again_although_the_other_end_computes() {
+    let name = "a_connection_that_is_closed_at_one_end_alone_is_made_again_although_the_other_end_computes";
+    if !can_run(name, &[DROP]) {
+        return;
+    }
+    // The end of rank 0 is closed when nothing is under way, and its reset lost, so that nothing tells rank 1 of it. Sleeps: rank 1 is to compute
+    // before, and for how long it does afterwards, longer than the limit, is what the test is about.
+    let close = format!(
+        "{RESETS}
+         touch compute; sleep 0.5; kill -STOP $(cat rank-0)
+         until ss -Htn | awk '$3 {{ exit 1 }}'; do sleep 0.01; done
+         {DROP}; at_end 0; {PASS}
+         kill -CONT $(cat rank-0); sleep 6; rm compute; sleep 0.5"
+    );
+    let variables = vec![("MEND_BTL_OFI_RECONNECT_MS", "4000".to_owned())];
+    assert_no_error(&WireJob { variables, ..WireJob::exchange(&close) }.run());
 }
 
 #[test]
