@@ -6,7 +6,7 @@ use crate::connection::{ROUNDS, State};
 use crate::family::Family;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::{Operation, TOKENS};
-use crate::rail::Rail;
+use crate::rail::{Closed, Rail};
 use mend_base::Duration;
 use mend_ffi_ofi::{Code, ErrorCompletion};
 use mend_transport::Cause;
@@ -220,12 +220,15 @@ impl Ofi {
         if let Some(code) = self.rails[rail].broken {
             self.report(Class::Device, rail, "the completion queue", None, (code, 0));
         }
+        // Nothing comes by it, even if it cannot be opened again now.
+        self.break_ways(rail);
         let _ = self.reopen(rail);
     }
 
-    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later.
+    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later, or peers may
+    /// read for good by one that could not be closed.
     pub(crate) fn reopen_all(&mut self) -> bool {
-        if self.now < self.next_repair {
+        if self.now < self.next_repair || self.keeps_endpoint {
             return false;
         }
         // Each is opened, also after an error.
@@ -238,15 +241,16 @@ impl Ofi {
     fn reopen(&mut self, rail: usize) -> Result<(), Code> {
         // Tried again after a while if it fails.
         self.next_repair = self.now + REPAIR_PERIOD;
-        self.break_ways(rail);
         let before = self.entry.rails[rail].1.clone();
-        let unclosed = self.replace(rail, None)?;
+        let closed = self.replace(rail, None)?;
+        self.keeps_endpoint |= closed.may_be_read;
+        self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
         // the new one from the probes that follow.
         let _ = self.replace(rail, Some(&before));
         self.statistics.reopened += 1;
         self.reinsert_paths(rail);
-        unclosed.map_or(Ok(()), Err)
+        closed.error.map_or(Ok(()), Err)
     }
 
     /// The ways over this rail are broken, also those on which nothing is sent now.
@@ -258,9 +262,9 @@ impl Ofi {
         }
     }
 
-    /// Replaces a device by a new one, at this address or at any. Returns why the old one could not be closed, if that is so; `Err`: the new one
-    /// could not be opened, and the old one stays.
-    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Option<Code>, Code> {
+    /// Replaces a device by a new one, at this address or at any. Returns what is left of the old one; `Err`: the new one could not be opened, and the
+    /// old one stays.
+    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Closed, Code> {
         let frame_bytes_max = self.rails[rail].frame_bytes_max();
         let info = self.rails[rail].device().info().try_clone().ok_or(Code::AGAIN)?;
         let new = Rail::open(info, at, frame_bytes_max)?;
@@ -268,10 +272,10 @@ impl Ofi {
         let prepared = self.buffers.prepare(new.device())?;
         // The old device and the sends that it has use the old registrations until its endpoints are closed.
         let before = self.buffers.set_device(rail, new.device(), prepared);
-        let closed = core::mem::replace(&mut self.rails[rail], new).close();
+        let mut closed = core::mem::replace(&mut self.rails[rail], new).close();
         drop(before);
         self.entry.rails[rail].1 = name;
-        for operation in closed.silent {
+        for operation in closed.silent.drain(..) {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
                 Operation::Transfer { key } | Operation::Unclosed { key } => self.transfers.repost(key),
@@ -282,7 +286,7 @@ impl Ofi {
             self.buffers.keep_lent();
             self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
         }
-        Ok(closed.error)
+        Ok(closed)
     }
 
     fn reinsert_paths(&mut self, rail: usize) {
