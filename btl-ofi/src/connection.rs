@@ -145,6 +145,8 @@ pub struct Probe {
     pub(crate) due: Instant,
     /// The time from one to the next.
     pub(crate) interval: Duration,
+    /// When the device, which had no room for the last one, gets it again; it has none while it connects.
+    pub(crate) again: Option<Instant>,
 }
 
 /// The way to the peer may be broken.
@@ -176,6 +178,8 @@ pub enum Acknowledge {
 pub const PROBE_INTERVAL_MIN: Duration = Duration::from_millis(1);
 /// The longest interval of probes while a connection begins or is broken.
 pub const PROBE_INTERVAL_MAX: Duration = Duration::from_millis(250);
+/// How soon the device gets a probe again for which it had no room.
+pub const PROBE_AGAIN: Duration = Duration::from_millis(10);
 /// How long frames may be unacknowledged before the peer is probed; it doubles up to [`SILENCE`].
 pub const UNACKNOWLEDGED_MIN: Duration = Duration::from_millis(50);
 /// How long a probe may have no answer before the peer is reported as silent. Not a failure detector: a report makes the node daemon look.
@@ -222,6 +226,7 @@ impl Connection {
                 unanswered_since: None,
                 due: now,
                 interval: PROBE_INTERVAL_MIN,
+                again: None,
             },
             is_asking: false,
             trouble: None,

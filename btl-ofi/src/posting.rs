@@ -2,7 +2,7 @@
 //! What goes out: frames, probes, answers, transfers.
 
 use crate::classify::{Class, classify};
-use crate::connection::{Acknowledge, State};
+use crate::connection::{Acknowledge, Connection, PROBE_AGAIN, State};
 use crate::exposures::device_key;
 use crate::frame::{FLAG_GAP, FrameClass, FrameHeader, HEADER_BYTES, Kind};
 use crate::ofi::{Ofi, Reader};
@@ -173,14 +173,23 @@ impl Ofi {
         self.choose_rail(index);
         self.renew_path(index);
         let connection = &mut self.connections[index as usize];
-        let number = connection.on_probe(self.now);
-        self.send_probe_by(index, self.connections[index as usize].rail, number);
+        connection.on_probe(self.now);
+        self.post_probe(index);
     }
 
-    /// Sends a probe by this rail; number 0: only to learn whether the rail works.
-    pub(crate) fn send_probe_by(&mut self, index: u32, rail: usize, number: u32) {
+    /// Gives the last probe to the device, by the rail of messages.
+    pub(crate) fn post_probe(&mut self, index: u32) {
+        let Connection { rail, probe, .. } = &self.connections[index as usize];
+        let is_full = self.send_probe_by(index, *rail, probe.number);
+        self.connections[index as usize].probe.again = is_full.then(|| self.now + PROBE_AGAIN);
+    }
+
+    /// Sends a probe by this rail; number 0: only to learn whether the rail works. Returns whether the device had no room for it.
+    pub(crate) fn send_probe_by(&mut self, index: u32, rail: usize, number: u32) -> bool {
         let connection = &self.connections[index as usize];
-        let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else { return };
+        let Some(address) = connection.paths[rail].as_ref().and_then(|path| path.address) else {
+            return false;
+        };
         let name = &self.entry.rails[rail].1;
         let header = FrameHeader {
             tag: connection.tag_to,
@@ -194,7 +203,7 @@ impl Ofi {
             probe: number,
         };
         let bytes = HEADER_BYTES + name.len();
-        let Ok(buffer) = self.buffers.take(bytes) else { return };
+        let Ok(buffer) = self.buffers.take(bytes) else { return true };
         let out = self.buffers.bytes_mut(buffer, bytes);
         header.write(out);
         out[HEADER_BYTES..].copy_from_slice(name);
@@ -208,6 +217,7 @@ impl Ofi {
         if let Some(code) = posted.err().filter(|_| !is_of_rail) {
             self.on_error_of(index, rail, "send", (code, 0));
         }
+        posted.is_err_and(|code| classify(code) == Class::Again)
     }
 
     /// While the way is broken, each probe takes the next rail.

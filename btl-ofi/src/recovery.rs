@@ -129,6 +129,8 @@ impl Ofi {
             self.judge_silence(index);
             if due <= self.now {
                 self.send_probe(index);
+            } else if self.connections[index as usize].probe.again.is_some_and(|again| again <= self.now) {
+                self.post_probe(index);
             }
         }
     }

@@ -62,7 +62,7 @@ impl Ofi {
             let is_broken =
                 |rail: &usize| connection.paths[*rail].as_ref().is_some_and(|path| path.is_broken);
             let broken: Vec<usize> = (0..connection.paths.len()).filter(is_broken).collect();
-            broken.into_iter().for_each(|rail| self.send_probe_by(index, rail, 0));
+            broken.into_iter().for_each(|rail| _ = self.send_probe_by(index, rail, 0));
         }
     }
 }
