@@ -93,7 +93,7 @@ impl Ofi {
                 }
             }
             Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
-                self.on_transfer_failed(key, "read", codes);
+                self.on_transfer_failed(key, rail, "read", codes);
             }
             None => {}
         }

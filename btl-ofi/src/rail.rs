@@ -134,6 +134,7 @@ impl Rail {
         operation: Operation,
     ) -> Result<(), Code> {
         let (buffer, bytes) = frame;
+        self.check_works()?;
         if bytes <= self.inject_bytes_max {
             return self.endpoint.inject(buffers.bytes(buffer, bytes), to);
         }
@@ -150,8 +151,15 @@ impl Rail {
         answer
     }
 
+    // Hot: per message.
+    /// A device that is broken is not called but to be closed.
+    fn check_works(&self) -> Result<(), Code> {
+        if self.broken.is_some() { Err(Code::AGAIN) } else { Ok(()) }
+    }
+
     /// Sends a few bytes without a buffer, such as an answer.
     pub fn inject(&self, frame: &[u8], to: Address) -> Result<(), Code> {
+        self.check_works()?;
         self.endpoint.inject(frame, to)
     }
 
@@ -168,6 +176,7 @@ impl Rail {
         from: Target,
         operation: Operation,
     ) -> Result<(), Code> {
+        self.check_works()?;
         if self.transfers.is_none() {
             self.transfers = Some(Endpoint::open(&self.device, self.frame_bytes_max)?);
         }
@@ -181,18 +190,21 @@ impl Rail {
         answer
     }
 
-    /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
-    /// outstanding, which have no completion any more. After an error their memory stays lent until each has a completion.
+    /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. After an error their memory stays
+    /// lent until each has a completion.
+    pub fn close_transfers(&mut self) -> Result<(), Code> {
+        let closed = self.transfers.take().map_or(Ok(()), Endpoint::close);
+        if closed.is_err() {
+            self.operations.keep_transfers();
+        }
+        closed
+    }
+
+    /// After [`close_transfers`](Rail::close_transfers): the transfers that were outstanding, which have no completion any more.
     ///
     /// Some providers end them with errors meanwhile, and others may have ended just before. These completions are dropped before the
     /// tokens are free: a token that is used again must not end with the completion of its earlier operation.
-    pub fn close_transfers(&mut self) -> Result<Vec<Operation>, Code> {
-        if let Some(endpoint) = self.transfers.take()
-            && let Err(code) = endpoint.close()
-        {
-            self.operations.keep_transfers();
-            return Err(code);
-        }
+    pub fn end_transfers(&mut self) -> Vec<Operation> {
         for _ in 0..TOKENS {
             let count = self.events.len();
             self.fill();
@@ -203,7 +215,7 @@ impl Rail {
                 break;
             }
         }
-        Ok(self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. })))
+        self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
     }
 
     /// Closes all endpoints. Returns the operations that were outstanding, by whether their memory is silent: frames and transfers have an

@@ -214,7 +214,7 @@ impl Ofi {
 
     /// Opens the device of a rail again, and closes the old one. `Err`: peers may still access memory through the old one, which could not
     /// be replaced, or not be closed.
-    fn reopen(&mut self, rail: usize) -> Result<(), Code> {
+    pub(crate) fn reopen(&mut self, rail: usize) -> Result<(), Code> {
         // Tried again after a while if it fails.
         self.next_repair = self.now + REPAIR_PERIOD;
         self.break_ways(rail);
