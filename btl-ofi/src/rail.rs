@@ -29,6 +29,8 @@ pub struct Rail {
     inject_bytes_max: usize,
     /// What was read from the completion queue and not handled yet, in order.
     events: VecDeque<Event>,
+    /// Memory for a batch of completions.
+    batch: [Completion; BATCH],
     /// Receive buffers that failed and were not given back.
     lost: u32,
     /// The first fault of this process in posting receive buffers, and whether it was reported.
@@ -67,6 +69,7 @@ impl Rail {
             frame_bytes_max,
             inject_bytes_max,
             events: VecDeque::with_capacity(BATCH),
+            batch: [Completion::EMPTY; BATCH],
             lost: 0,
             receive_fault: None,
             broken: None,
@@ -257,10 +260,9 @@ impl Rail {
         if self.broken.is_some() {
             return false;
         }
-        let mut batch = [Completion::EMPTY; BATCH];
-        match self.device.read(&mut batch) {
+        match self.device.read(&mut self.batch) {
             Ok(count) => {
-                self.events.extend(batch[..count].iter().copied().map(Event::Completed));
+                self.events.extend(self.batch[..count].iter().copied().map(Event::Completed));
                 count == BATCH
             }
             Err(ReadError::Failed) => {
