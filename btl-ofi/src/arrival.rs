@@ -64,7 +64,7 @@ impl Ofi {
     fn on_completed(&mut self, rail: usize, token: u32) {
         match self.rails[rail].operations.end(token) {
             Some(Operation::Frame { buffer, .. }) => self.release(buffer),
-            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+            Some(Operation::Transfer { key, .. } | Operation::Unclosed { key, .. }) => {
                 if let Some(transfer) = self.transfers.entries.get(key) {
                     self.connections[transfer.connection as usize].on_read_ended(rail, self.now);
                 }
@@ -92,7 +92,7 @@ impl Ofi {
                     self.on_error_of(connection, rail, "send", codes);
                 }
             }
-            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+            Some(Operation::Transfer { key, .. } | Operation::Unclosed { key, .. }) => {
                 self.on_transfer_failed(key, "read", codes);
             }
             None => {}

@@ -121,7 +121,7 @@ impl Ofi {
             }
         };
         for operation in closed {
-            if let Operation::Transfer { key } = operation {
+            if let Operation::Transfer { key, .. } = operation {
                 self.transfers.repost(key);
             }
         }

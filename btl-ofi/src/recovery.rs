@@ -172,7 +172,7 @@ impl Ofi {
             }
             if self.rails[rail].broken.is_some() {
                 self.repair(rail);
-            } else if self.rails[rail].operations.is_full() {
+            } else if self.rails[rail].operations.were_many_refused() {
                 self.reclaim_tokens(rail);
             }
         }
@@ -181,7 +181,6 @@ impl Ofi {
     /// Providers drop sends without a completion when the address of their peer is removed, so that their tokens never come back. If most are
     /// of that kind, the device is opened again, which ends all.
     fn reclaim_tokens(&mut self, rail: usize) {
-        self.next_repair = self.now + REPAIR_PERIOD;
         let connections = &self.connections;
         let is_late = |operation: &Operation| match *operation {
             Operation::Frame { connection, epoch, .. } => {
@@ -253,7 +252,9 @@ impl Ofi {
         for operation in closed.silent {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
-                Operation::Transfer { key } | Operation::Unclosed { key } => self.transfers.repost(key),
+                Operation::Transfer { key, .. } | Operation::Unclosed { key, .. } => {
+                    self.transfers.repost(key)
+                }
             }
         }
         if let Some(code) = closed.error {

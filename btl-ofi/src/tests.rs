@@ -142,10 +142,10 @@ fn sends_that_the_provider_has_forgotten_give_their_tokens_back() {
     let Some(mut pair) = pair("sends_that_the_provider_has_forgotten_give_their_tokens_back") else { return };
     // As after many breaks of the way, in each of which the provider dropped what it had.
     let btl = &mut pair.btls[0];
-    btl.connections[0].epoch = 1;
-    loop {
+    for epoch in 0.. {
+        btl.connections[0].epoch = epoch + 1;
         let buffer = btl.buffers.take(HEADER_BYTES).unwrap();
-        let forgotten = Operation::Frame { connection: 0, epoch: 0, buffer };
+        let forgotten = Operation::Frame { connection: 0, epoch, buffer };
         if btl.rails[0].operations.begin(forgotten).is_none() {
             btl.buffers.release(buffer);
             break;
