@@ -41,10 +41,7 @@ impl Ofi {
         match event {
             Event::Completed(completion) => match completion.token {
                 Some(token) if token < receive_buffers::COUNT => {
-                    // The buffer is posted again in the next call of progress, after its frame was read.
-                    if completion.releases_buffer() {
-                        self.rails[rail].on_returned(token);
-                    }
+                    self.rails[rail].on_receive_completion(token, &completion);
                     self.on_frame(rail, &completion, sink)
                 }
                 Some(token) => {
