@@ -139,7 +139,7 @@ impl Ofi {
             return;
         }
         for operation in self.rails[rail].end_transfers() {
-            if let Operation::Transfer { key } = operation {
+            if let Operation::Transfer { key, .. } = operation {
                 self.transfers.repost(key);
             }
         }

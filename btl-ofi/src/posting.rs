@@ -354,10 +354,11 @@ impl Ofi {
             // it while the transfer is unfinished; the transfer owns the registration.
             transfer.registration = Some(unsafe { Registration::new(device, start, bytes, access, 0) }?);
         }
+        let operation = Operation::Transfer { connection: transfer.connection, key };
         let descriptor =
             transfer.registration.as_ref().map_or(core::ptr::null_mut(), Registration::descriptor);
         // SAFETY: as above. The transfer ends only after its completion, or after the rail has closed the endpoint of transfers.
-        unsafe { self.rails[rail].read(start, bytes, descriptor, from, Operation::Transfer { key }) }?;
+        unsafe { self.rails[rail].read(start, bytes, descriptor, from, operation) }?;
         transfer.posted = Some(rail);
         transfer.waits_for = None;
         transfer.since = self.now;

@@ -31,8 +31,6 @@ pub struct Rail {
     events: VecDeque<Event>,
     /// Memory for a batch of completions.
     batch: [Completion; BATCH],
-    /// Receive buffers that failed and were not given back.
-    lost: u32,
     /// The first fault of this process in posting receive buffers, and whether it was reported.
     receive_fault: Option<(Code, bool)>,
     /// The device is broken, and is to be opened again.
@@ -70,7 +68,6 @@ impl Rail {
             inject_bytes_max,
             events: VecDeque::with_capacity(BATCH),
             batch: [Completion::EMPTY; BATCH],
-            lost: 0,
             receive_fault: None,
             broken: None,
         })
@@ -319,12 +316,16 @@ impl Rail {
         }
     }
 
-    /// A receive buffer failed and was not given back: the provider may still have it. Without buffers nothing arrives any more.
-    pub fn on_lost(&mut self, code: Code) {
-        self.lost += 1;
-        if self.lost >= crate::receive_buffers::COUNT {
+    /// A frame in a receive buffer failed, or the buffer itself, and it was not given back. Without buffers nothing arrives any more.
+    pub fn on_lost(&mut self, token: u32, code: Code) {
+        if self.receive.on_failed(token) {
             self.broken = Some(code);
         }
+    }
+
+    /// Whether opening the device again is the one way to receive more: too many frames were cut short, or are half received.
+    pub fn is_starved(&self) -> bool {
+        self.receive.is_starved()
     }
 
     /// The longest frame.
@@ -332,9 +333,15 @@ impl Rail {
         self.frame_bytes_max
     }
 
-    /// A receive buffer was given back, perhaps with an error.
-    pub fn on_returned(&mut self, token: u32) {
-        self.receive.on_returned(token);
+    // Hot: per message.
+    /// A receive buffer has a completion. If that gives it back, it is posted again in the next call of progress, after its frame was read.
+    pub fn on_receive_completion(&mut self, token: u32, completion: &Completion) {
+        self.receive.on_completion(token, completion);
+    }
+
+    /// A receive buffer was given back with an error.
+    pub fn on_returned_with_error(&mut self, token: u32) {
+        self.receive.on_given_back_with_error(token);
     }
 }
 

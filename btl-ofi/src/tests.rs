@@ -14,6 +14,8 @@ use mend_transport::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+mod half_received;
+
 /// What has come to a process.
 #[derive(Default)]
 struct Arrived {
@@ -63,17 +65,11 @@ fn pair(test: &str) -> Option<Pair> {
     let library = Library::open(&Shim::path().to_string_lossy()).expect("the shim opens the library");
     let reports = Arc::new(Mutex::new(Vec::new()));
     let open = |instance| {
-        let providers = "tcp".to_owned();
-        let choice = Choice { providers, interfaces: "lo".to_owned(), rails: 1, one_host: true };
-        let infos = choose(candidates(&library, &choice).expect("a list of providers"));
         let reports = Arc::clone(&reports);
         let report = move |report: &crate::Report| {
             reports.lock().unwrap().push((report.class, report.operation));
         };
-        let (eager_bytes, chunk_bytes) = (Some(4096), Some(4096));
-        let reconnect = Duration::from_millis(10_000);
-        let options = Options { instance, eager_bytes, chunk_bytes, reconnect, report: Box::new(report) };
-        Ofi::open(infos, options).expect("a device for a test")
+        open_reporting(&library, "tcp", instance, Some(4096), Box::new(report))
     };
     let mut btls = [open(1), open(2)];
     let cards = btls.each_ref().map(|btl| {
@@ -90,6 +86,27 @@ fn pair(test: &str) -> Option<Pair> {
         pair.btls.iter().all(|btl| btl.connections[0].state == State::Connected)
     });
     Some(pair)
+}
+
+/// A process over one provider, with frames for this many bytes, or for as many as suit the provider.
+fn open(library: &Arc<Library>, provider: &str, instance: u64, bytes: Option<u32>) -> Ofi {
+    open_reporting(library, provider, instance, bytes, Box::new(|_| ()))
+}
+
+fn open_reporting(
+    library: &Arc<Library>,
+    provider: &str,
+    instance: u64,
+    bytes: Option<u32>,
+    report: Box<dyn FnMut(&crate::Report) + Send>,
+) -> Ofi {
+    let (providers, interfaces) = (provider.to_owned(), "lo".to_owned());
+    let choice = Choice { providers, interfaces, rails: 1, one_host: true };
+    let infos = choose(candidates(library, &choice).expect("a list of providers"));
+    let (eager_bytes, chunk_bytes) = (bytes, bytes);
+    let reconnect = Duration::from_millis(10_000);
+    Ofi::open(infos, Options { instance, eager_bytes, chunk_bytes, reconnect, report })
+        .expect("a device for a test")
 }
 
 impl Pair {
@@ -142,10 +159,10 @@ fn sends_that_the_provider_has_forgotten_give_their_tokens_back() {
     let Some(mut pair) = pair("sends_that_the_provider_has_forgotten_give_their_tokens_back") else { return };
     // As after many breaks of the way, in each of which the provider dropped what it had.
     let btl = &mut pair.btls[0];
-    btl.connections[0].epoch = 1;
-    loop {
+    for epoch in 0.. {
+        btl.connections[0].epoch = epoch + 1;
         let buffer = btl.buffers.take(HEADER_BYTES).unwrap();
-        let forgotten = Operation::Frame { connection: 0, epoch: 0, buffer };
+        let forgotten = Operation::Frame { connection: 0, epoch, buffer };
         if btl.rails[0].operations.begin(forgotten).is_none() {
             btl.buffers.release(buffer);
             break;
