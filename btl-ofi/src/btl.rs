@@ -80,6 +80,14 @@ impl Btl for Ofi {
         self.next_timer = self.now;
     }
 
+    /// A connection that the other end has closed while the wire was cut is whole for the provider here. It refuses the peer's attempts to connect
+    /// anew, until something is sent and the peer's kernel answers that there is no such connection.
+    fn on_unheard(&mut self, endpoint: u32) {
+        if self.connections[endpoint as usize].is_open() {
+            self.send_probe(endpoint);
+        }
+    }
+
     fn sever(&mut self, endpoint: u32) {
         self.begin_sever(endpoint, false);
     }

@@ -12,7 +12,7 @@ use crate::sizes::Sizes;
 use crate::transfers::Transfers;
 use core::fmt;
 use mend_base::{Duration, Instant, PeerIndex};
-use mend_ffi_ofi::{Code, Info};
+use mend_ffi_ofi::{Code, Info, StuckConnections};
 use mend_transport::{Card, Cause, Limits};
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -43,6 +43,11 @@ pub struct Ofi {
     pub(crate) next_stall_look: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
+    /// An endpoint by which peers read could not be closed: they may read what they have had keys of for as long as this process runs.
+    pub(crate) keeps_endpoint: bool,
+    /// When connections over sockets that stand still may be broken next.
+    pub(crate) next_break: Instant,
+    pub(crate) stuck: StuckConnections,
     /// An endpoint of transfers could not be closed, which was reported.
     pub(crate) keeps_transfers: bool,
     /// When sockets that peers have opened to read are looked for next.
@@ -119,6 +124,8 @@ pub struct Statistics {
     pub probes: u64,
     /// How often the way to a peer was broken.
     pub troubles: u64,
+    /// How many connections over sockets were broken, since they stood still.
+    pub broken: u64,
     /// How often a device was opened again.
     pub reopened: u64,
     /// How often the endpoint of transfers was closed, to silence reads of a severed peer.
@@ -224,6 +231,9 @@ impl Ofi {
             next_timer: Instant::default(),
             next_stall_look: Instant::default(),
             next_repair: Instant::default(),
+            keeps_endpoint: false,
+            next_break: Instant::default(),
+            stuck: StuckConnections::default(),
             keeps_transfers: false,
             next_socket_look: Instant::default(),
             is_flushing: false,

@@ -26,6 +26,9 @@ pub(crate) struct Outline<'a> {
 /// Where the acknowledgements stand in a frame.
 const ACKNOWLEDGED_AT: core::ops::Range<usize> = 12..20;
 
+/// From which probe of a trouble on connections that stand still are broken: one that has lost a packet or two goes on by itself before.
+const PROBES_UNTIL_BREAK: u32 = 8;
+
 impl Ofi {
     // Hot: per message.
     /// Adds a frame to a class that has room. `Err`: there is no memory for it.
@@ -223,13 +226,15 @@ impl Ofi {
         }
     }
 
-    /// While the way is broken, the address of the peer is removed and added again from time to time, because a provider may go on with a
-    /// connection that is dead without noticing. The two ends do that in different probes, since one may refuse what crosses its own attempt.
+    /// While the way is broken, the provider is made to connect anew from time to time, because it may go on with a connection that is dead without
+    /// noticing: the address of the peer is removed and added again, and connections over sockets, which outlive that, are broken if they
+    /// stand still. The two ends remove the address in different probes, since one may refuse what crosses its own attempt.
     fn renew_path(&mut self, index: u32) {
         let connection = &mut self.connections[index as usize];
         let turn = if connection.tag_to > connection.tag_from { 2 } else { 4 };
         let Some(trouble) = &mut connection.trouble else { return };
         trouble.probes += 1;
+        let has_lasted = trouble.probes >= PROBES_UNTIL_BREAK;
         // Not in each fourth turn: an answer that takes long must not be lost with the connection that it comes by.
         let is_turn = trouble.probes % 4 == turn % 4 && trouble.probes / 4 % 4 != 3;
         let rail = connection.rail;
@@ -239,6 +244,9 @@ impl Ofi {
         }
         if path.address.is_none() {
             path.address = self.rails[rail].insert(&path.name).ok();
+        }
+        if has_lasted {
+            self.break_stuck();
         }
     }
 

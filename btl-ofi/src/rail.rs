@@ -234,8 +234,9 @@ impl Rail {
             Operation::Transfer { .. } => true,
             Operation::Unclosed { .. } => false,
         };
+        let may_be_read = frames_closed.is_err();
         let error = frames_closed.err().or(transfers_closed.err());
-        Closed { silent: operations.end_all(is_silent), error }
+        Closed { silent: operations.end_all(is_silent), error, may_be_read }
     }
 
     // Hot: per message.
@@ -352,6 +353,8 @@ pub struct Closed {
     pub(crate) silent: Vec<Operation>,
     /// An endpoint could not be closed: the memory of the other operations stays lent.
     pub(crate) error: Option<Code>,
+    /// It is the endpoint by which peers read.
+    pub(crate) may_be_read: bool,
 }
 
 /// What the completion queue reports.

@@ -3,9 +3,10 @@
 
 use crate::classify::{Class, classify};
 use crate::connection::{ROUNDS, State};
+use crate::family::Family;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::{Operation, TOKENS};
-use crate::rail::Rail;
+use crate::rail::{Closed, Rail};
 use mend_base::Duration;
 use mend_ffi_ofi::{Code, ErrorCompletion};
 use mend_transport::Cause;
@@ -18,6 +19,9 @@ const CHECKED_AT_ONCE: u32 = 8;
 
 /// A peer that was heard of within this time is not probed by `check_peers`.
 const HEARD_LATELY: Duration = Duration::from_millis(20);
+
+/// How often connections that stand still are looked for, and so how long one that begins has at least until it is broken.
+const BREAK_PERIOD: Duration = Duration::from_millis(200);
 
 impl Ofi {
     /// An operation on a rail to the peer of a connection failed.
@@ -145,6 +149,23 @@ impl Ofi {
         }
     }
 
+    /// Breaks the connections over sockets that stand still, of all peers in trouble at once, so that the next probes make new ones: the kernel would
+    /// wait for up to as long again as the wire was cut. Those that were accepted do not tell their peer, but no sound one stands still.
+    pub(crate) fn break_stuck(&mut self) {
+        if self.now < self.next_break {
+            return;
+        }
+        self.next_break = self.now + BREAK_PERIOD;
+        let has_sockets = |rail: &usize| Family::of(&self.entry.rails[*rail].0) == Family::Sockets;
+        let rails: Vec<usize> = (0..self.rails.len()).filter(has_sockets).collect();
+        let own = rails.iter().map(|&rail| &self.entry.rails[rail].1[..]);
+        let in_trouble = self.connections.iter().filter(|connection| connection.trouble.is_some());
+        let paths = in_trouble
+            .flat_map(|connection| rails.iter().filter_map(|&rail| connection.paths[rail].as_ref()));
+        let broken = self.stuck.break_all(own, paths.map(|path| &path.name[..]));
+        self.statistics.broken += broken as u64;
+    }
+
     /// Probes some peers that were not heard of lately: a dead one shows by an error of the probe.
     pub(crate) fn probe_some(&mut self) {
         let count = self.connections.len() as u32;
@@ -201,12 +222,15 @@ impl Ofi {
         if let Some(code) = self.rails[rail].broken {
             self.report(Class::Device, rail, "the completion queue", None, (code, 0));
         }
+        // Nothing comes by it, even if it cannot be opened again now.
+        self.break_ways(rail);
         let _ = self.reopen(rail);
     }
 
-    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later.
+    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later, or peers may
+    /// read for good by one that could not be closed.
     pub(crate) fn reopen_all(&mut self) -> bool {
-        if self.now < self.next_repair {
+        if self.now < self.next_repair || self.keeps_endpoint {
             return false;
         }
         // Each is opened, also after an error.
@@ -219,15 +243,16 @@ impl Ofi {
     pub(crate) fn reopen(&mut self, rail: usize) -> Result<(), Code> {
         // Tried again after a while if it fails.
         self.next_repair = self.now + REPAIR_PERIOD;
-        self.break_ways(rail);
         let before = self.entry.rails[rail].1.clone();
-        let unclosed = self.replace(rail, None)?;
+        let closed = self.replace(rail, None)?;
+        self.keeps_endpoint |= closed.may_be_read;
+        self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
         // the new one from the probes that follow.
         let _ = self.replace(rail, Some(&before));
         self.statistics.reopened += 1;
         self.reinsert_paths(rail);
-        unclosed.map_or(Ok(()), Err)
+        closed.error.map_or(Ok(()), Err)
     }
 
     /// The ways over this rail are broken, also those on which nothing is sent now.
@@ -239,9 +264,9 @@ impl Ofi {
         }
     }
 
-    /// Replaces a device by a new one, at this address or at any. Returns why the old one could not be closed, if that is so; `Err`: the new one
-    /// could not be opened, and the old one stays.
-    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Option<Code>, Code> {
+    /// Replaces a device by a new one, at this address or at any. Returns what is left of the old one; `Err`: the new one could not be opened, and the
+    /// old one stays.
+    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Closed, Code> {
         let frame_bytes_max = self.rails[rail].frame_bytes_max();
         let info = self.rails[rail].device().info().try_clone().ok_or(Code::AGAIN)?;
         let new = Rail::open(info, at, frame_bytes_max)?;
@@ -249,10 +274,10 @@ impl Ofi {
         let prepared = self.buffers.prepare(new.device())?;
         // The old device and the sends that it has use the old registrations until its endpoints are closed.
         let before = self.buffers.set_device(rail, new.device(), prepared);
-        let closed = core::mem::replace(&mut self.rails[rail], new).close();
+        let mut closed = core::mem::replace(&mut self.rails[rail], new).close();
         drop(before);
         self.entry.rails[rail].1 = name;
-        for operation in closed.silent {
+        for operation in closed.silent.drain(..) {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
                 Operation::Transfer { key, .. } | Operation::Unclosed { key, .. } => {
@@ -265,7 +290,7 @@ impl Ofi {
             self.buffers.keep_lent();
             self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
         }
-        Ok(closed.error)
+        Ok(closed)
     }
 
     fn reinsert_paths(&mut self, rail: usize) {

@@ -4,7 +4,7 @@
 use crate::connection::State;
 use crate::frame::HEADER_BYTES;
 use crate::operations::Operation;
-use crate::{Choice, Class, Ofi, Options, candidates, choose};
+use crate::{Choice, Class, Ofi, Options, Statistics, candidates, choose};
 use mend_base::{Duration, Instant, PeerIndex};
 use mend_fabric_shim::Shim;
 use mend_ffi_ofi::Ofi as Library;
@@ -146,6 +146,22 @@ impl Pair {
         own
     }
 
+    /// Process 1 takes back a key that process 0 has, which does not answer, as it makes no progress.
+    fn take_back_a_key(&mut self) {
+        let access = RemoteAccess { read: true, write: false, atomic: false };
+        let region = self.btls[1].register(0, &UserMemory::of_buffer(&Buffer::zeroed(100))).unwrap();
+        let (exposure, _) = self.btls[1].expose(0, Span { region, offset: 0, bytes: 100 }, access).unwrap();
+        self.btls[1].unexpose(exposure, READ);
+    }
+
+    /// For process 1 time passes in which it would open its device again several times.
+    fn wait_for_an_answer(&mut self) {
+        for step in 1..=8 {
+            let now = self.started.elapsed() + step * std::time::Duration::from_millis(100);
+            self.btls[1].progress(Instant(now.as_nanos() as u64), 64, &mut self.arrived[1]);
+        }
+    }
+
     fn local_faults(&self) -> usize {
         let reports = self.reports.lock().unwrap();
         reports.iter().filter(|(class, _)| *class == Class::LocalFault).count()
@@ -248,6 +264,31 @@ fn a_registration_that_is_not_closed_is_silenced_by_closing_its_device() {
     assert_eq!((pair.btls[1].statistics().reopened, pair.local_faults()), (1, 1));
     pair.send(b"as if nothing had been").unwrap();
     pair.until("the message arrives", |pair| pair.arrived[1].messages.len() == 1);
+}
+
+#[test]
+fn a_device_that_cannot_be_opened_again_breaks_no_way() {
+    let Some(mut pair) = pair("a_device_that_cannot_be_opened_again_breaks_no_way") else { return };
+    pair.take_back_a_key();
+    Shim::open().unwrap().set("site=domain,code=EMFILE");
+    let before = pair.btls[1].statistics();
+    pair.wait_for_an_answer();
+    let Statistics { troubles, reopened, .. } = pair.btls[1].statistics();
+    assert_eq!((troubles, reopened), (before.troubles, before.reopened));
+    assert!(pair.arrived[1].ended.is_empty(), "the peer may be reading");
+    Shim::open().unwrap().set("");
+    pair.until("the key is taken back", |pair| !pair.arrived[1].ended.is_empty());
+}
+
+#[test]
+fn memory_stays_lent_for_good_if_an_endpoint_by_which_peers_read_is_not_closed() {
+    let name = "memory_stays_lent_for_good_if_an_endpoint_by_which_peers_read_is_not_closed";
+    let Some(mut pair) = pair(name) else { return };
+    pair.take_back_a_key();
+    Shim::open().unwrap().set("site=close,code=EINVAL,count=1");
+    pair.wait_for_an_answer();
+    assert_eq!((pair.btls[1].statistics().reopened, pair.local_faults()), (1, 1));
+    assert!(pair.arrived[1].ended.is_empty(), "the peer may be reading by the first device");
 }
 
 #[test]

@@ -438,7 +438,7 @@ impl NodeDaemon {
         }
         if cause == Cause::Silent && self.ranks.get(about).is_inside() {
             self.running_queries.insert(RunningQuery { about, from });
-            self.notifier.are_you_running(about);
+            self.notifier.are_you_running(about, from);
         }
     }
 
@@ -670,7 +670,7 @@ mod tests {
                 .collect()
         };
         let about = |what: &str| vec![format!("{what}({:?})", peer(0))];
-        assert_eq!(notices(0), ["AreYouRunning"]);
+        assert_eq!(notices(0), [1, 2].map(|from| format!("AreYouRunning({:?})", peer(from))), "once each");
         assert_eq!([notices(1), notices(2)], [about("Alive"), about("Alive")], "it may be stopped");
         say(&mut daemon, 0, RankMessage::Running);
         let mut notices = |rank| -> Vec<String> {

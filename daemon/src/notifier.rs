@@ -86,7 +86,8 @@ enum Queued {
     Refused(u32, Cause),
     Alive(u32),
     Running(u32),
-    AreYouRunning,
+    /// For this rank, which hears nothing of the other.
+    AreYouRunning(u32),
     /// An end that was sent before, for a rank that asked again.
     Again(End),
     Recalled(ResultKey, Option<Arc<[u8]>>),
@@ -207,9 +208,9 @@ impl Notifier {
         self.queue_once(to, Queued::Running(rank));
     }
 
-    /// `to` is asked whether it runs.
-    pub(crate) fn are_you_running(&mut self, to: u32) {
-        self.queue_once(to, Queued::AreYouRunning);
+    /// `to` is asked whether it runs, since `from` hears nothing of it.
+    pub(crate) fn are_you_running(&mut self, to: u32, from: u32) {
+        self.queue_once(to, Queued::AreYouRunning(from));
     }
 
     /// One answer is enough for all earlier questions, so a rank that asks and never reads takes no more memory.
@@ -363,7 +364,7 @@ impl Notifier {
             Queued::WhereAreYou => DaemonMessage::WhereAreYou,
             Queued::Alive(other) => DaemonMessage::Alive(self.peer(other)),
             Queued::Running(other) => DaemonMessage::Running(self.peer(other)),
-            Queued::AreYouRunning => DaemonMessage::AreYouRunning,
+            Queued::AreYouRunning(from) => DaemonMessage::AreYouRunning(self.peer(from)),
             Queued::Recalled(key, ref result) => {
                 DaemonMessage::Recalled(key, result.as_deref().map(<[u8]>::to_vec))
             }

@@ -5,12 +5,10 @@
 //! comparing would cost too much: their sockets are found by their addresses. A program that another thread starts before the flag is set inherits the
 //! descriptor all the same.
 
-use rustix::fs::{FileType, Mode, OFlags, fstat};
+use crate::sockets::{Sockets, borrow, numbers};
+use rustix::fs::{FileType, fstat};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::net::{SocketAddrAny, getpeername, getsockname};
-use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::BorrowedFd;
 
 /// Runs `open`. The descriptors that it opens will close on exec.
 ///
@@ -36,43 +34,17 @@ pub fn close_connections_on_exec<'a>(
     own: impl IntoIterator<Item = &'a [u8]>,
     peers: impl IntoIterator<Item = &'a [u8]>,
 ) {
-    let own: Vec<SocketAddr> = own.into_iter().filter_map(address).collect();
-    if own.is_empty() {
+    let sockets = Sockets::new(own, peers);
+    if sockets.is_empty() {
         return;
     }
-    let peers: Vec<SocketAddr> = peers.into_iter().filter_map(address).collect();
     for number in numbers() {
         let descriptor = borrow(number);
-        if !fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
-            continue;
-        }
-        // An endpoint without an interface of its own is bound to all of them: the port alone tells.
-        let is_ours = |local: SocketAddr| own.iter().any(|own| own.port() == local.port());
-        let is_local = getsockname(descriptor).ok().and_then(internet).is_some_and(is_ours);
-        let is_peer = || {
-            let theirs = getpeername(descriptor).ok().flatten().and_then(internet);
-            theirs.is_some_and(|theirs| peers.contains(&theirs))
-        };
-        if is_local || is_peer() {
+        let is_inherited = fcntl_getfd(descriptor).is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC));
+        if is_inherited && sockets.contain(descriptor) {
             close_on_exec(descriptor);
         }
     }
-}
-
-/// The descriptors of this process, without the one that is needed to list them; none where /proc is not mounted.
-fn numbers() -> BTreeSet<RawFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(folder) = rustix::fs::open("/proc/self/fd", flags, Mode::empty()) else { return BTreeSet::new() };
-    let own = folder.as_raw_fd();
-    let entries = rustix::fs::Dir::new(folder).into_iter().flatten().flatten();
-    let all = entries.filter_map(|entry| entry.file_name().to_str().ok()?.parse().ok());
-    all.filter(|number| *number != own).collect()
-}
-
-fn borrow(number: RawFd) -> BorrowedFd<'static> {
-    // SAFETY: the number was that of an open descriptor a moment ago. Its owner may close it meanwhile, and another one may get its number: the system
-    // calls of this file read properties, and set the flag of sockets, queues and devices alone.
-    unsafe { BorrowedFd::borrow_raw(number) }
 }
 
 fn close_on_exec(descriptor: BorrowedFd<'_>) {
@@ -82,31 +54,11 @@ fn close_on_exec(descriptor: BorrowedFd<'_>) {
     }
 }
 
-fn internet(address: SocketAddrAny) -> Option<SocketAddr> {
-    SocketAddr::try_from(address).ok()
-}
-
-/// The address in the name of an endpoint: a `sockaddr_in` or a `sockaddr_in6`.
-fn address(name: &[u8]) -> Option<SocketAddr> {
-    let family = u16::from_ne_bytes(name.get(..2)?.try_into().ok()?);
-    let port = u16::from_be_bytes(name.get(2..4)?.try_into().ok()?);
-    if family == rustix::net::AddressFamily::INET.as_raw() {
-        let host: [u8; 4] = name.get(4..8)?.try_into().ok()?;
-        return Some(SocketAddr::from((Ipv4Addr::from(host), port)));
-    }
-    if family == rustix::net::AddressFamily::INET6.as_raw() {
-        let host: [u8; 16] = name.get(8..24)?.try_into().ok()?;
-        return Some(SocketAddr::from((Ipv6Addr::from(host), port)));
-    }
-    None
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
-    use super::{address, closing_on_exec};
+    use super::closing_on_exec;
     use rustix::event::epoll;
     use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::os::fd::AsFd;
     use std::sync::Mutex;
 
@@ -135,15 +87,5 @@ pub(crate) mod tests {
         // It has the number that the list of descriptors had while it was read.
         let queue = closing_on_exec(|| epoll::create(epoll::CreateFlags::empty()).unwrap());
         assert!(closes(&queue));
-    }
-
-    #[test]
-    fn a_name_that_is_no_address_of_a_socket_is_none() {
-        let family = rustix::net::AddressFamily::INET.as_raw().to_ne_bytes();
-        let name = [&family[..], &[0, 77], &Ipv4Addr::LOCALHOST.octets(), &[0; 8]].concat();
-        assert_eq!(address(&name), Some(SocketAddr::from((Ipv4Addr::LOCALHOST, 77))));
-        for other in [&b""[..], b"fi_shm://123", &name[..7]] {
-            assert_eq!(address(other), None);
-        }
     }
 }

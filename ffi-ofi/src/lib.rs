@@ -15,6 +15,8 @@ mod error;
 mod info;
 mod library;
 mod registration;
+mod sockets;
+mod stuck;
 
 #[allow(
     missing_docs,
@@ -38,3 +40,4 @@ pub use error::Code;
 pub use info::{Hints, Info};
 pub use library::{LoadError, Ofi};
 pub use registration::{Access, Registration};
+pub use stuck::StuckConnections;

@@ -240,6 +240,7 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
             Notice::Failed(peer) => self.declare(peer, End::Failed, layers),
             Notice::Alive(peer) => return self.alive(peer, layers),
             Notice::Running(peer) => self.running(peer, layers),
+            Notice::Unheard(peer) => self.unheard(peer, layers),
             // About no peer: the engine takes it.
             Notice::Recalled { .. } | Notice::WhereAreYou => {}
             Notice::JobAborted { code } => self.job_notices.push_back(JobNotice::Aborted { code }),
@@ -438,6 +439,15 @@ impl<E: Copy + Eq + core::fmt::Debug> PeerReports<E> {
         if let Some(Contact::Connected { endpoint, .. }) = self.contacts.state(index) {
             mend_base::reach!("mpi.peer_reports: silent, and running");
             layers.net.on_running(endpoint);
+        }
+    }
+
+    /// The peer hears nothing of this process.
+    fn unheard<N: Rdma<Endpoint = E>, R>(&mut self, peer: Peer, layers: &mut Layers<N, R>) {
+        let Some(index) = self.contacts.find(peer) else { return };
+        if let Some(Contact::Connected { endpoint, .. }) = self.contacts.state(index) {
+            mend_base::reach!("mpi.peer_reports: a peer hears nothing of this process");
+            layers.net.on_unheard(endpoint);
         }
     }
 

@@ -203,10 +203,10 @@ impl Client {
             }
             Some(DaemonMessage::Alive(peer)) => Some((peer, Notice::Alive(peer))),
             Some(DaemonMessage::Running(peer)) => Some((peer, Notice::Running(peer))),
-            // No notice for the engine: that it asks for notices is the answer.
-            Some(DaemonMessage::AreYouRunning) => {
+            // That the engine asks for notices is the answer.
+            Some(DaemonMessage::AreYouRunning(peer)) => {
                 let _ = self.say(&RankMessage::Running);
-                return None;
+                Some((peer, Notice::Unheard(peer)))
             }
             Some(DaemonMessage::Recalled(key, result)) => return Some(Notice::Recalled { key, result }),
             Some(DaemonMessage::WhereAreYou) => return Some(Notice::WhereAreYou),
@@ -547,15 +547,16 @@ mod tests {
     #[test]
     fn the_question_whether_it_runs_is_answered_when_notices_are_taken_and_hides_none_behind_it() {
         let (mut client, socket, _notices) = joined();
-        say(&socket, &encode(&DaemonMessage::AreYouRunning));
+        say(&socket, &encode(&DaemonMessage::AreYouRunning(Peer::new(JOB, 1))));
         say(&socket, &encode(&DaemonMessage::Running(Peer::new(JOB, 1))));
         let answered = |socket: &OwnedFd| match receive(socket.as_fd(), MayBlock::No) {
             ReceiveResult::Packet(packet) => matches!(decode(&packet.bytes), Some(RankMessage::Running)),
             _ => false,
         };
         assert!(!answered(&socket), "a process that is stopped takes no notice");
-        assert!(matches!(client.notice(), Some(Notice::Running(peer)) if peer.number() == 1));
+        assert!(matches!(client.notice(), Some(Notice::Unheard(peer)) if peer.number() == 1));
         assert!(answered(&socket) && !answered(&socket));
+        assert!(matches!(client.notice(), Some(Notice::Running(peer)) if peer.number() == 1));
         assert!(client.notice().is_none());
     }
 

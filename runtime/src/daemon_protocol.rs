@@ -171,8 +171,8 @@ pub enum DaemonMessage {
     Alive(Peer),
     /// A peer, about which the rank asked because of [`Cause::Silent`], has answered [`DaemonMessage::AreYouRunning`] since.
     Running(Peer),
-    /// Asks for [`RankMessage::Running`]: another rank hears nothing of this one.
-    AreYouRunning,
+    /// Asks for [`RankMessage::Running`]: this peer hears nothing of the rank.
+    AreYouRunning(Peer),
     /// The result that a rank has left under that key, if there is one: at most [`RESULT_BYTES_MAX`] bytes.
     Recalled(ResultKey, Option<Vec<u8>>),
     /// Asks in which call the rank sits.
@@ -377,7 +377,7 @@ impl Wire for DaemonMessage {
             DaemonMessage::Failed(peer) => peer_message(out, kind::FAILED, *peer),
             DaemonMessage::Alive(peer) => peer_message(out, kind::ALIVE, *peer),
             DaemonMessage::Running(peer) => peer_message(out, kind::PEER_RUNNING, *peer),
-            DaemonMessage::AreYouRunning => out.u8(kind::ARE_YOU_RUNNING),
+            DaemonMessage::AreYouRunning(peer) => peer_message(out, kind::ARE_YOU_RUNNING, *peer),
             DaemonMessage::Recalled(key, result) => {
                 out.u8(kind::RECALLED);
                 key.write(out);
@@ -409,7 +409,7 @@ impl Wire for DaemonMessage {
             kind::FAILED => DaemonMessage::Failed(Peer(from.u64()?)),
             kind::ALIVE => DaemonMessage::Alive(Peer(from.u64()?)),
             kind::PEER_RUNNING => DaemonMessage::Running(Peer(from.u64()?)),
-            kind::ARE_YOU_RUNNING => DaemonMessage::AreYouRunning,
+            kind::ARE_YOU_RUNNING => DaemonMessage::AreYouRunning(Peer(from.u64()?)),
             kind::RECALLED => {
                 let key = ResultKey::read(from)?;
                 let result = if read_bool(from)? { Some(read_result(from)?) } else { None };
@@ -636,7 +636,7 @@ mod tests {
             DaemonMessage::Failed(PEER),
             DaemonMessage::Alive(PEER),
             DaemonMessage::Running(PEER),
-            DaemonMessage::AreYouRunning,
+            DaemonMessage::AreYouRunning(PEER),
             DaemonMessage::JobAborted(3),
             DaemonMessage::WhereAreYou,
         ]);

@@ -145,6 +145,8 @@ pub enum Notice {
     /// The peer, about which this process asked because of [`Cause::Silent`], has answered since: it runs and takes notices. There is no such
     /// notice for as long as the peer is stopped.
     Running(Peer),
+    /// The peer has asked about this process because of [`Cause::Silent`]: it hears nothing of it. The runtime has answered that this process runs.
+    Unheard(Peer),
     /// The answer to [`recall_result`](Runtime::recall_result).
     Recalled {
         /// The result that this process asked for.

@@ -457,12 +457,12 @@ impl Launcher {
     fn send_notice(&mut self, rank: u32, random: &mut Random) -> bool {
         let Some((message, step)) = self.daemon.next_notice(rank) else { return false };
         self.daemon.on_sent(rank, step);
-        if let DaemonMessage::AreYouRunning = message {
-            // The production client answers without a notice to the engine.
-            if self.processes[rank as usize].state == ProcessState::Runs {
-                self.send(rank, RankMessage::Running);
+        if let DaemonMessage::AreYouRunning(_) = message {
+            if self.processes[rank as usize].state != ProcessState::Runs {
+                return true;
             }
-            return true;
+            // The production client answers before the engine gets the notice.
+            self.send(rank, RankMessage::Running);
         }
         for notice in notices(message) {
             self.notice_oracle.on_notice(rank, &notice, &self.job_oracle, &self.rules);
@@ -502,12 +502,11 @@ fn notices(message: DaemonMessage) -> Vec<Notice> {
         DaemonMessage::Failed(peer) => vec![Notice::Failed(peer)],
         DaemonMessage::Alive(peer) => vec![Notice::Alive(peer)],
         DaemonMessage::Running(peer) => vec![Notice::Running(peer)],
+        DaemonMessage::AreYouRunning(peer) => vec![Notice::Unheard(peer)],
         DaemonMessage::Recalled(key, result) => vec![Notice::Recalled { key, result }],
         DaemonMessage::WhereAreYou => vec![Notice::WhereAreYou],
         DaemonMessage::JobAborted(code) => vec![Notice::JobAborted { code }],
-        DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_) | DaemonMessage::AreYouRunning => {
-            panic!("{message:?} is no notice")
-        }
+        DaemonMessage::Welcome(_) | DaemonMessage::HelloRefused(_) => panic!("{message:?} is no notice"),
     }
 }
 

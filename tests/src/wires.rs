@@ -112,6 +112,17 @@ impl WireJob {
     }
 }
 
+/// Functions of a shell that reset connections: a socket is known by the port at which its process, or the other, listens.
+pub const RESETS: &str = r#"
+    ports() { ss -Htlnp | sed -n "s/.*:\([0-9]*\) .*pid=$(cat rank-$1),.*/\1/p"; }
+    at_both() { ss -HK state established dst 127.0.0.1; }
+    at_end() {
+        filter=
+        for port in $(ports $1); do filter="$filter or sport = :$port"; done
+        for port in $(ports $((1 - $1))); do filter="$filter or dport = :$port"; done
+        ss -HK state established "( ${filter# or } )"
+    }"#;
+
 /// Where connections are reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Reset {
@@ -135,16 +146,8 @@ impl Reset {
                     .to_owned()
             }
         };
-        // A socket is known by the port at which its process, or the other, listens.
         format!(
-            "ports() {{ ss -Htlnp | sed -n \"s/.*:\\([0-9]*\\) .*pid=$(cat rank-$1),.*/\\1/p\"; }}
-             at_both() {{ ss -HK state established dst 127.0.0.1; }}
-             at_end() {{
-                 filter=
-                 for port in $(ports $1); do filter=\"$filter or sport = :$port\"; done
-                 for port in $(ports $((1 - $1))); do filter=\"$filter or dport = :$port\"; done
-                 ss -HK state established \"( ${{filter# or }} )\"
-             }}
+            "{RESETS}
              hits=0
              for time in $(seq $((10 * {times}))); do
                  [ $hits -lt {times} ] || break
@@ -243,3 +246,5 @@ pub const RATE: &str = "tc qdisc add dev lo root tbf rate 1gbit burst 256k laten
 /// Packets that come are dropped without a word.
 pub const DROP: &str =
     "nft 'add table inet cut; add chain inet cut in { type filter hook input priority 0; policy drop; }'";
+/// Packets come again after [`DROP`].
+pub const PASS: &str = "nft 'delete table inet cut'";

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use mend_tests::watched_command::Ended;
-use mend_tests::wires::{DROP, LINK, Links, RATE, Reset, WireJob, missing};
+use mend_tests::wires::{DROP, LINK, Links, PASS, RATE, RESETS, Reset, WireJob, missing};
 use mend_tests::{chance, say, skip};
 
 // BAR-15.2: so many times as `MENDTEST_CUTS` says.
@@ -19,6 +19,22 @@ fn a_wire_that_is_cut_for_a_while_loses_nothing_and_no_rank_gets_an_error() {
         "for time in $(seq {times}); do ip link set lo down; sleep 3; ip link set lo up; sleep 1; done"
     );
     exchange_through("the wire cut for 3 s", times, &cuts, Duration::from_secs(60 + 8 * times));
+}
+
+// Pauses between attempts of TCP that doubled would end after the limit.
+#[test]
+fn a_wire_that_is_cut_for_most_of_the_limit_loses_nothing_and_no_rank_gets_an_error() {
+    let name = "a_wire_that_is_cut_for_most_of_the_limit_loses_nothing_and_no_rank_gets_an_error";
+    if can_run(name, &[]) {
+        let seconds = chance::number("MENDTEST_CUT_SECONDS").unwrap_or(7);
+        let cut = format!("ip link set lo down; sleep {seconds}; ip link set lo up; sleep 1");
+        exchange_through(
+            &format!("the wire cut for {seconds} s"),
+            1,
+            &cut,
+            Duration::from_secs(60 + seconds),
+        );
+    }
 }
 
 // BAR-15.2: so many times each as `MENDTEST_RESETS` says.
@@ -72,6 +88,25 @@ fn a_rank_that_computes_for_longer_than_the_limit_is_waited_for_and_nothing_is_l
         let job = WireJob::exchange("touch compute; sleep 4; rm compute; sleep 0.5");
         assert_no_error(&WireJob { variables: WireJob::cut(2, "").variables, ..job }.run());
     }
+}
+
+#[test]
+fn a_connection_that_is_closed_at_one_end_alone_is_made_again_although_the_other_end_computes() {
+    let name = "a_connection_that_is_closed_at_one_end_alone_is_made_again_although_the_other_end_computes";
+    if !can_run(name, &[DROP]) {
+        return;
+    }
+    // The end of rank 0 is closed when nothing is under way, and its reset lost, so that nothing tells rank 1 of it. Sleeps: rank 1 is to compute
+    // before, and for how long it does afterwards, longer than the limit, is what the test is about.
+    let close = format!(
+        "{RESETS}
+         touch compute; sleep 0.5; kill -STOP $(cat rank-0)
+         until ss -Htn | awk '$3 {{ exit 1 }}'; do sleep 0.01; done
+         {DROP}; at_end 0; {PASS}
+         kill -CONT $(cat rank-0); sleep 6; rm compute; sleep 0.5"
+    );
+    let variables = vec![("MEND_BTL_OFI_RECONNECT_MS", "4000".to_owned())];
+    assert_no_error(&WireJob { variables, ..WireJob::exchange(&close) }.run());
 }
 
 #[test]

@@ -226,6 +226,14 @@ impl<L: Btl, S: Btl> Btl for Bml<L, S> {
         }
     }
 
+    fn on_unheard(&mut self, endpoint: Self::Endpoint) {
+        match endpoint {
+            BmlEndpoint::Loopback(endpoint) => self.loopback().on_unheard(endpoint),
+            BmlEndpoint::Shm(endpoint) => self.shm().on_unheard(endpoint),
+            BmlEndpoint::Network { network, endpoint } => self.network(network).on_unheard(endpoint),
+        }
+    }
+
     fn sever(&mut self, endpoint: Self::Endpoint) {
         match endpoint {
             BmlEndpoint::Loopback(endpoint) => self.loopback().sever(endpoint),

@@ -63,6 +63,9 @@ pub trait Btl {
     /// A BTL that goes on hearing nothing of a peer that runs may report [`Cause::Unreachable`](crate::Cause::Unreachable) in the end; of one
     /// that is stopped it must not.
     fn on_running(&mut self, _endpoint: Self::Endpoint) {}
+    /// The peer has reported this process as [`Cause::Silent`](crate::Cause::Silent): it hears nothing, perhaps since a connection is broken at its
+    /// end alone, which shows here once something is sent.
+    fn on_unheard(&mut self, _endpoint: Self::Endpoint) {}
     /// Closes the endpoint for good. Called in any state, also more than once; the second call has no effect. Each send from
     /// now on fails with `Severed`.
     ///

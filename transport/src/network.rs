@@ -27,6 +27,8 @@ pub trait Network {
     fn resume(&mut self, endpoint: u32);
     /// The silent peer has answered through the runtime: [`Btl::on_running`].
     fn on_running(&mut self, endpoint: u32);
+    /// The peer hears nothing of this process: [`Btl::on_unheard`].
+    fn on_unheard(&mut self, endpoint: u32);
     /// Delivers what is complete and closes the endpoint for good: [`Btl::sever`].
     fn sever(&mut self, endpoint: u32);
     /// Closes an endpoint to a process that has ended: [`Btl::sever_dead`].
@@ -134,6 +136,10 @@ impl<B: Btl<Endpoint = u32> + Rdma> Network for B {
 
     fn on_running(&mut self, endpoint: u32) {
         Btl::on_running(self, endpoint);
+    }
+
+    fn on_unheard(&mut self, endpoint: u32) {
+        Btl::on_unheard(self, endpoint);
     }
 
     fn sever(&mut self, endpoint: u32) {

@@ -142,6 +142,8 @@ impl NoticeOracle {
                     "rank {rank} is notified that rank {peer:?} runs, after the end of that rank"
                 );
             }
+            // Whose question it was may have ended meanwhile.
+            Notice::Unheard(_) => {}
             Notice::Recalled { key, result } => notices.on_recalled(rank, *key, result.as_ref()),
             Notice::JobAborted { .. } => panic!("no rank is notified of the end of the job"),
             Notice::WhereAreYou => panic!("no rank reports a hang"),

@@ -254,6 +254,10 @@ impl<B: Btl> Btl for Counter<B> {
         self.inner.on_running(endpoint);
     }
 
+    fn on_unheard(&mut self, endpoint: B::Endpoint) {
+        self.inner.on_unheard(endpoint);
+    }
+
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.note_sever(endpoint);
         self.inner.sever(endpoint);

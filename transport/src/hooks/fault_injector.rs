@@ -236,6 +236,10 @@ impl<B: Btl> Btl for FaultInjector<B> {
         self.inner.on_running(endpoint);
     }
 
+    fn on_unheard(&mut self, endpoint: B::Endpoint) {
+        self.inner.on_unheard(endpoint);
+    }
+
     fn sever(&mut self, endpoint: B::Endpoint) {
         self.set_state(endpoint, &[State::Connecting, State::Connected, State::Quarantined], State::Severed);
         self.inner.sever(endpoint);

@@ -28,6 +28,8 @@ pub enum Event<E> {
     Resume(E),
     /// `on_running`.
     Running(E),
+    /// `on_unheard`.
+    Unheard(E),
     /// `sever`.
     Sever(E),
     /// `send`: to, class, id, bytes of the header, bytes of the payload, answer.
@@ -144,6 +146,11 @@ impl<B: Btl> Btl for Tracer<B> {
     fn on_running(&mut self, endpoint: B::Endpoint) {
         self.log.push(Event::Running(endpoint));
         self.inner.on_running(endpoint);
+    }
+
+    fn on_unheard(&mut self, endpoint: B::Endpoint) {
+        self.log.push(Event::Unheard(endpoint));
+        self.inner.on_unheard(endpoint);
     }
 
     fn sever(&mut self, endpoint: B::Endpoint) {
