@@ -248,8 +248,11 @@ impl Ofi {
         self.keeps_endpoint |= closed.may_be_read;
         self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
-        // the new one from the probes that follow.
-        let _ = self.replace(rail, Some(&before));
+        // the new one from the probes that follow. That of the card is tried first, also if it was not free the last time.
+        let card = self.card_names[rail].clone();
+        if self.replace(rail, Some(&card)).is_err() && before != card {
+            let _ = self.replace(rail, Some(&before));
+        }
         self.statistics.reopened += 1;
         self.reinsert_paths(rail);
         closed.error.map_or(Ok(()), Err)

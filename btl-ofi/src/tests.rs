@@ -292,6 +292,26 @@ fn memory_stays_lent_for_good_if_an_endpoint_by_which_peers_read_is_not_closed()
 }
 
 #[test]
+fn a_device_that_is_opened_again_returns_to_the_address_of_the_card_once_that_is_free() {
+    let test = "a_device_that_is_opened_again_returns_to_the_address_of_the_card_once_that_is_free";
+    let Some(mut pair) = pair(test) else { return };
+    let own = pair.btls[0].entry.rails[0].1.clone();
+    // As if the device had been at this address first, which another program has taken since. The port is bytes 2 and 3.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut card = own.clone();
+    card[2..4].copy_from_slice(&other.local_addr().unwrap().port().to_be_bytes());
+    pair.btls[0].card_names[0] = card.clone();
+    let reopen = |pair: &mut Pair, count| {
+        pair.btls[0].rails[0].broken = Some(mend_ffi_ofi::Code(mend_ffi_ofi::bindings::FI_EOVERRUN as i32));
+        pair.until("the device is opened again", |pair| pair.btls[0].statistics().reopened == count);
+        pair.btls[0].entry.rails[0].1.clone()
+    };
+    assert_eq!(reopen(&mut pair, 1), own);
+    drop(other);
+    assert_eq!(reopen(&mut pair, 2), card);
+}
+
+#[test]
 fn answers_that_wait_for_room_are_not_flushed() {
     let Some(mut pair) = pair("answers_that_wait_for_room_are_not_flushed") else { return };
     pair.until("nothing is under way", |pair| !pair.btls[0].connections[0].has_unacknowledged());

@@ -562,6 +562,8 @@ impl Transfers {
             Operation::Ended => return self.on_ended(connection, message, Ok(())),
             Operation::Refused => return self.on_ended(connection, message, Err(SendError::NoAccess)),
             Operation::ReadsEnded => self.on_reads_ended(connection, message.exposure),
+            // A correct peer may take back many keys while answers wait for the way to it. It does not wait long for an answer.
+            Operation::TakeBack if !bound => {}
             // A correct peer has no more transfers than that.
             _ if !bound => return Err(Garbage),
             Operation::Get => self.serve_get(connection, message),
@@ -754,6 +756,22 @@ mod tests {
         transfers.begin(wanted, None).unwrap();
         assert!(transfers.to_post.is_empty());
         assert_eq!(next_message(&mut transfers).operation, Operation::Get);
+    }
+
+    #[test]
+    fn a_peer_may_take_back_more_keys_than_answers_can_wait() {
+        let mut transfers = with_one_connection();
+        for key in 0..5 * super::TRANSFERS_MAX as u64 {
+            let take_back = Message {
+                operation: Operation::TakeBack,
+                transfer: 0,
+                exposure: key,
+                offset: 0,
+                words: [0; 2],
+            };
+            assert_eq!(transfers.on_message(0, &take_back.bytes()), Ok(None));
+        }
+        assert_eq!(transfers.jobs[0].len(), 4 * super::TRANSFERS_MAX);
     }
 
     #[test]
