@@ -112,6 +112,7 @@ impl<'front> Driver<'front> {
             fault_tolerant: job.fault_tolerant,
             counting: job.counting,
             reports_deaths: reports_failures(&job),
+            reports_transports: false,
             muted: match hook(MUTED).as_deref() {
                 None => Muted::None,
                 Some("all") => Muted::All,
