@@ -57,6 +57,28 @@ fn a_library_that_hangs_is_given_up_and_a_job_over_shared_memory_does_not_open_i
 }
 
 #[test]
+fn where_the_kernel_has_no_process_descriptors_a_library_that_hangs_or_kills_is_given_up_too() {
+    let test = "where_the_kernel_has_no_process_descriptors_a_library_that_hangs_or_kills_is_given_up_too";
+    let scratch = Scratch::new("libraries");
+    let without = without_process_descriptors(&scratch);
+    let tried = Command::new(&without).arg("true").output().expect("it was compiled");
+    if !tried.status.success() {
+        return skip(test, "the kernel permits no filter of system calls");
+    }
+    let reasons = [
+        ("kill(getpid(), SIGKILL)", "was ended by signal 9"),
+        ("for (;;) pause()", "has not ended after 10 s"),
+    ];
+    for (does, reason) in reasons {
+        let mut command = Command::new(&without);
+        command.arg(prefix::prefix().join("bin/mend-info")).env_remove("LD_LIBRARY_PATH");
+        command.env("MEND_BTL_OFI_LIBRARY", library_that(does, &scratch));
+        let ended = WatchedCommand::new(command, LIMIT).run();
+        assert!(ended.exited_with(0) && ended.stdout.contains(reason), "{does}: {}", ended.report());
+    }
+}
+
+#[test]
 fn a_library_that_is_left_out_is_not_opened() {
     let scratch = Scratch::new("libraries");
     let killer = library_that_kills(&scratch);
@@ -278,10 +300,33 @@ fn library_that(does: &str, scratch: &Scratch) -> PathBuf {
          __attribute__((constructor)) static void act(void) {{ {does}; }}\n"
     );
     std::fs::write(&source, text).expect("a folder of the test");
-    let built = Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).output();
-    let built = built.expect("gcc is there");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    gcc(Command::new("gcc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source));
     library
+}
+
+/// A program that runs another one to which the kernel seems to be older than 5.3. It fails where that is not permitted.
+fn without_process_descriptors(scratch: &Scratch) -> PathBuf {
+    let (source, program) = (scratch.join("without.c"), scratch.join("without"));
+    let text = "#include <errno.h>\n#include <linux/filter.h>\n#include <linux/seccomp.h>\n#include <stddef.h>\n\
+                #include <sys/prctl.h>\n#include <sys/syscall.h>\n#include <unistd.h>\n\
+                int main(int argc, char **argv) {\n\
+                struct sock_filter steps[] = {\n\
+                BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),\n\
+                BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),\n\
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),\n\
+                BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};\n\
+                struct sock_fprog filter = {4, steps};\n\
+                if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter)\n\
+                || syscall(SYS_pidfd_open, getpid(), 0) != -1 || errno != ENOSYS) return 1;\n\
+                (void)argc; execvp(argv[1], argv + 1); return 1; }\n";
+    std::fs::write(&source, text).expect("a folder of the test");
+    gcc(Command::new("gcc").arg("-o").arg(&program).arg(&source));
+    program
+}
+
+fn gcc(command: &mut Command) {
+    let built = command.output().expect("gcc is there");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
 }
 
 const ABSENT: &str = "libfabric-that-nobody-has.so.1";
