@@ -210,6 +210,23 @@ static inline int bench_warmup(const struct bench *b, int iterations)
     return b->warmup >= 0 ? b->warmup : iterations / 10 + 1;
 }
 
+/* Rank 0 computes for so long while rank 1 waits: longer than an MPI polls. */
+enum { PAUSE_US = 10000 };
+
+/* Returns when the pause has ended, which is at once at the other ranks. */
+static inline double bench_pause(const struct bench *b)
+{
+    double now = MPI_Wtime(), end = now + PAUSE_US / 1e6;
+    while (b->rank == 0 && now < end)
+        now = MPI_Wtime();
+    return now;
+}
+
+static inline int bench_pauses(const struct bench *b)
+{
+    return b->iterations > 0 ? b->iterations : 100;
+}
+
 static inline void *bench_memory(const struct bench *b, size_t bytes)
 {
     void *memory = NULL;

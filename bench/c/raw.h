@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR MIT */
-/* What lies below an MPI, measured as latency.c, bandwidth.c and message_rate.c measure the MPI: `PROGRAM latency|bandwidth|
- * message_rate OPTIONS`. Any MPI starts the two processes; messages go through the four functions of a channel, which
+/* What lies below an MPI, measured as latency.c, bandwidth.c, message_rate.c and wake.c measure the MPI: `PROGRAM latency|bandwidth|
+ * message_rate|wake OPTIONS`. Any MPI starts the two processes; messages go through the five functions of a channel, which
  * raw_socket.c and raw_fabric.c define. All messages of a run are equally long. */
 #ifndef MEND_BENCH_RAW_H
 #define MEND_BENCH_RAW_H
@@ -15,6 +15,8 @@ static void channel_receive(struct bench *b, unsigned char *data, size_t size);
 static void channel_send(struct bench *b, const unsigned char *data, size_t size);
 /* Waits for all receives (or all sends) that were started. */
 static void channel_wait(struct bench *b, int receives);
+/* Waits for all receives as a process does that does not poll; only of `wake`. */
+static void channel_sleep(struct bench *b);
 static void channel_close(void);
 
 static _Noreturn void raw_fail(const struct bench *b, const char *what, const char *why)
@@ -77,24 +79,52 @@ static double raw_windows(struct bench *b, unsigned char *data, size_t size, int
     return (MPI_Wtime() - start) / count;
 }
 
+/* The sum of half the round trips in seconds: rank 1 sleeps until the message comes. */
+static double raw_wakes(struct bench *b, unsigned char *data, size_t size, int count, double *samples)
+{
+    unsigned char *in = data, *out = data + size;
+    double sum = 0;
+    for (int i = 0; i < count; i++) {
+        channel_receive(b, in, size);
+        double start = bench_pause(b);
+        if (b->rank == 0) {
+            channel_send(b, out, size);
+            channel_wait(b, 0);
+            channel_wait(b, 1);
+        } else {
+            channel_sleep(b);
+            channel_send(b, out, size);
+            channel_wait(b, 0);
+        }
+        sum += samples[i] = (MPI_Wtime() - start) / 2;
+    }
+    return sum;
+}
+
 static void raw_measure(struct bench *b, size_t size)
 {
     int is_latency = strcmp(b->name, "latency") == 0, is_rate = strcmp(b->name, "message_rate") == 0;
+    int is_wake = strcmp(b->name, "wake") == 0;
     int count = bench_iterations(b, size);
-    count = is_latency ? count : is_rate ? count / 10 + 1 : count / 32 + 4;
+    count = is_wake ? bench_pauses(b) : is_latency ? count : is_rate ? count / 10 + 1 : count / 32 + 4;
     int warmup = bench_warmup(b, count);
     unsigned char *data = bench_memory(b, 2 * size);
     double *samples = bench_memory(b, sizeof *samples * (size_t)count);
     double (*run)(struct bench *, unsigned char *, size_t, int, double *) = is_latency ? raw_round_trips : raw_windows;
     channel_open(b, data, 2 * size, size);
     MPI_Barrier(MPI_COMM_WORLD);
-    run(b, data, size, warmup, NULL);
-    double average = run(b, data, size, count, is_latency ? NULL : samples);
+    double average;
+    if (is_wake) {
+        average = raw_wakes(b, data, size, count, samples) / count;
+    } else {
+        run(b, data, size, warmup, NULL);
+        average = run(b, data, size, count, is_latency ? NULL : samples);
+    }
     if (is_latency)
         run(b, data, size, count, samples);
     MPI_Barrier(MPI_COMM_WORLD);
     channel_close();
-    double messages = is_latency ? 1 : b->window;
+    double messages = is_latency || is_wake ? 1 : b->window;
     double rate = is_rate ? messages / average : (double)size * messages / average / 1e6;
     bench_row(b, size, samples, count, average, rate);
     free(samples);

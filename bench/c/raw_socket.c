@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 static int connection = -1;
@@ -78,6 +79,16 @@ static void channel_wait(struct bench *b, int receives)
 {
     while (directions[receives].left > 0)
         move_some(b, receives);
+}
+
+static void channel_sleep(struct bench *b)
+{
+    struct pollfd polled = {.fd = connection, .events = POLLIN};
+    while (directions[1].left > 0) {
+        if (poll(&polled, 1, -1) < 0 && errno != EINTR)
+            raw_fail(b, "poll", strerror(errno));
+        move_some(b, 1);
+    }
 }
 
 static void channel_close(void)

@@ -41,10 +41,7 @@ impl Ofi {
         match event {
             Event::Completed(completion) => match completion.token {
                 Some(token) if token < receive_buffers::COUNT => {
-                    // The buffer is posted again in the next call of progress, after its frame was read.
-                    if completion.releases_buffer() {
-                        self.rails[rail].on_returned(token);
-                    }
+                    self.rails[rail].on_receive_completion(token, &completion);
                     self.on_frame(rail, &completion, sink)
                 }
                 Some(token) => {
@@ -64,7 +61,7 @@ impl Ofi {
     fn on_completed(&mut self, rail: usize, token: u32) {
         match self.rails[rail].operations.end(token) {
             Some(Operation::Frame { buffer, .. }) => self.release(buffer),
-            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
+            Some(Operation::Transfer { key, .. } | Operation::Unclosed { key, .. }) => {
                 if let Some(transfer) = self.transfers.entries.get(key) {
                     self.connections[transfer.connection as usize].on_read_ended(rail, self.now);
                 }
@@ -92,8 +89,8 @@ impl Ofi {
                     self.on_error_of(connection, rail, "send", codes);
                 }
             }
-            Some(Operation::Transfer { key } | Operation::Unclosed { key }) => {
-                self.on_transfer_failed(key, "read", codes);
+            Some(Operation::Transfer { key, .. } | Operation::Unclosed { key, .. }) => {
+                self.on_transfer_failed(key, rail, "read", codes);
             }
             None => {}
         }

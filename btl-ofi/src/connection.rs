@@ -77,6 +77,10 @@ pub struct Path {
     pub(crate) name: Vec<u8>,
     /// When a read of the peer ended last on this rail.
     pub(crate) read_ended: Instant,
+    /// How often the endpoint of reads was closed since then, because they stood still.
+    pub(crate) stalls: u32,
+    /// When that was last.
+    pub(crate) stall_seen: Instant,
     /// Reads stood still here while the peer answered on another rail: no read is posted until it answers here.
     pub(crate) is_broken: bool,
 }
@@ -84,7 +88,8 @@ pub struct Path {
 impl Path {
     /// The way to a peer that has advertised `name`.
     pub fn new(address: Address, name: &[u8]) -> Self {
-        Path { address: Some(address), name: name.to_vec(), read_ended: Instant::default(), is_broken: false }
+        let (address, name, read_ended) = (Some(address), name.to_vec(), Instant::default());
+        Path { address, name, read_ended, stalls: 0, stall_seen: Instant::default(), is_broken: false }
     }
 }
 
@@ -487,7 +492,8 @@ pub(crate) mod tests {
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };
-        let path = Path { address: None, name: Vec::new(), read_ended: Instant::default(), is_broken: false };
+        let (name, read_ended, stall_seen) = (Vec::new(), Instant::default(), Instant::default());
+        let path = Path { address: None, name, read_ended, stalls: 0, stall_seen, is_broken: false };
         let mut connection = Connection::new(PeerIndex(1), 1, 2, vec![Some(path)], limits, Instant(0));
         connection.state = State::Connected;
         connection

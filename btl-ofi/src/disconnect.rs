@@ -7,6 +7,7 @@
 
 use crate::classify::Class;
 use crate::connection::State;
+use crate::family::Family;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::Operation;
 use crate::rail::Rail;
@@ -78,7 +79,7 @@ impl Ofi {
                 if quiet < QUIET_WITH_TRANSFERS {
                     continue;
                 }
-                self.silence_transfers();
+                self.silence_transfers(index);
                 if self.transfers.posted(index) {
                     // An endpoint could not be closed: the memory stays lent until completions come.
                     continue;
@@ -103,25 +104,42 @@ impl Ofi {
         LOOKS_AT_ONCE
     }
 
-    /// Closes the endpoints of transfers. Those of other peers are posted again.
-    fn silence_transfers(&mut self) {
-        (0..self.rails.len()).for_each(|rail| self.renew_transfers(rail));
+    /// Ends the reads of a connection that the devices have, and all others of their rails. Those of other peers are posted again.
+    fn silence_transfers(&mut self, index: u32) {
+        for rail in 0..self.rails.len() {
+            if self.transfers.posted_on(index, rail) {
+                self.renew_transfers(rail);
+            }
+        }
     }
 
-    /// Closes the endpoint of transfers of a rail, and has all of them posted again.
+    /// Closes the endpoint of transfers of a rail, and has all of them posted again. A device that does not stand that is opened again as a
+    /// whole, at most each 100 ms.
     pub(crate) fn renew_transfers(&mut self, rail: usize) {
+        let info = self.rails[rail].device().info();
+        let must_reopen = !Family::closes_reads(&info.provider(), info.library_version());
+        // Those of an endpoint that could not be closed end by their completions alone.
+        let can_end = |operation: &Operation| matches!(operation, Operation::Transfer { .. });
+        let has_any = self.rails[rail].operations.count(can_end) > 0;
+        if !has_any || must_reopen && self.now < self.next_repair {
+            return;
+        }
         self.statistics.transfers_closed += 1;
-        let closed = match self.rails[rail].close_transfers() {
-            Ok(closed) => closed,
-            Err(code) => {
-                if !core::mem::replace(&mut self.keeps_transfers, true) {
-                    self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
-                }
-                return;
+        if let Err(code) = self.rails[rail].close_transfers() {
+            if !core::mem::replace(&mut self.keeps_transfers, true) {
+                self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
             }
-        };
-        for operation in closed {
-            if let Operation::Transfer { key } = operation {
+            return;
+        }
+        if must_reopen {
+            // From the closing on the old device is not called any more but to be closed.
+            if let Err(code) = self.reopen(rail) {
+                self.rails[rail].broken.get_or_insert(code);
+            }
+            return;
+        }
+        for operation in self.rails[rail].end_transfers() {
+            if let Operation::Transfer { key, .. } = operation {
                 self.transfers.repost(key);
             }
         }

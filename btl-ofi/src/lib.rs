@@ -9,6 +9,7 @@
 //! |---|---|
 //! | `rail`: `Rail` | a device, its endpoints, receive buffers and outstanding operations |
 //! | `send_buffers`, `receive_buffers`, `memory` | memory that devices access |
+//! | `receive_blocks`: `Blocks` | when memory that was received into may receive again |
 //! | `connection`: `Connection` | what is known of one peer: addresses, state, probes, trouble |
 //! | `sequence`: `Outgoing`, `Incoming` | sequences of frames: what is not acknowledged, what is expected |
 //! | `frame`, `card` | formats |
@@ -54,6 +55,7 @@ mod parameters;
 mod posting;
 mod rail;
 mod rdma;
+mod receive_blocks;
 mod receive_buffers;
 mod recovery;
 mod send_buffers;

@@ -59,6 +59,8 @@ pub struct Ofi {
     /// The rail whose completions are read first.
     pub(crate) first_rail: usize,
     pub(crate) entry: CardEntry,
+    /// By rail: the addresses of the business card, which peers know that had no contact yet.
+    pub(crate) card_names: Vec<Vec<u8>>,
     pub(crate) reconnect: Duration,
     pub(crate) statistics: Statistics,
     report: Box<dyn FnMut(&Report) + Send>,
@@ -239,6 +241,7 @@ impl Ofi {
             is_flushing: false,
             checked: 0,
             first_rail: 0,
+            card_names: entry.rails.iter().map(|(_, name)| name.clone()).collect(),
             entry,
             reconnect: options.reconnect,
             statistics: Statistics::default(),

@@ -9,7 +9,7 @@ use crate::ofi::{Ofi, Reader};
 use crate::operations::Operation;
 use crate::send_buffers::BufferKey;
 use crate::sequence::Frame;
-use crate::transfers::{Job, MESSAGE_BYTES, PIECE_BYTES, PieceHeader};
+use crate::transfers::{Job, MESSAGE_BYTES, PIECE_BYTES, PieceHeader, Transfer, What};
 use mend_base::Key;
 use mend_ffi_ofi::bindings::FI_MR_LOCAL;
 use mend_ffi_ofi::{Access, Code, Registration, Target};
@@ -214,8 +214,10 @@ impl Ofi {
         let posted = self.rails[rail].send(&mut self.buffers, rail, (buffer, bytes), address, operation);
         self.buffers.release(buffer);
         self.statistics.probes += 1;
-        if let Some(code) = posted.err().filter(|_| !is_of_rail) {
-            self.on_error_of(index, rail, "send", (code, 0));
+        match posted.map_err(|code| (code, classify(code))) {
+            Err((code, _)) if !is_of_rail => self.on_error_of(index, rail, "send", (code, 0)),
+            Err((code, Class::Device)) => _ = self.rails[rail].broken.get_or_insert(code),
+            _ => {}
         }
         posted.is_err_and(|code| classify(code) == Class::Again)
     }
@@ -335,22 +337,30 @@ impl Ofi {
     pub(crate) fn post_transfers(&mut self) {
         for _ in 0..self.transfers.to_post.len() {
             let Some(key) = self.transfers.to_post.pop_front() else { return };
-            let Some(transfer) = self.transfers.entries.get(key) else { continue };
+            // Its bytes may be sent by the peer instead.
+            let of_device = |transfer: &&Transfer| transfer.what == What::DeviceGet;
+            let Some(transfer) = self.transfers.entries.get(key).filter(of_device) else { continue };
             let index = transfer.connection;
             if !self.connections[index as usize].may_post() {
                 self.transfers.to_post.push_back(key);
                 continue;
             }
-            if let Err(code) = self.post_transfer(key) {
-                self.on_transfer_failed(key, "read", (code, 0));
+            let rail = self.transfer_rail(key);
+            if let Err(code) = self.post_transfer(key, rail) {
+                self.on_transfer_failed(key, rail, "read", (code, 0));
             }
         }
     }
 
-    fn post_transfer(&mut self, key: Key) -> Result<(), Code> {
+    fn transfer_rail(&self, key: Key) -> usize {
+        let Some(transfer) = self.transfers.entries.get(key) else { return 0 };
+        let connection = &self.connections[transfer.connection as usize];
+        transfer_rail(&connection.paths, key, transfer.failures, connection.rail)
+    }
+
+    fn post_transfer(&mut self, key: Key, rail: usize) -> Result<(), Code> {
         let Some(transfer) = self.transfers.entries.get_mut(key) else { return Ok(()) };
         let connection = &self.connections[transfer.connection as usize];
-        let rail = transfer_rail(&connection.paths, key, transfer.failures, connection.rail);
         let peer = connection.paths[rail].as_ref().and_then(|path| path.address).ok_or(Code::AGAIN)?;
         let (device_key, address) = device_key(&transfer.remote, rail);
         let from = Target { peer, address: address + transfer.remote_offset, key: device_key };
@@ -362,35 +372,57 @@ impl Ofi {
             // it while the transfer is unfinished; the transfer owns the registration.
             transfer.registration = Some(unsafe { Registration::new(device, start, bytes, access, 0) }?);
         }
+        let operation = Operation::Transfer { connection: transfer.connection, key };
         let descriptor =
             transfer.registration.as_ref().map_or(core::ptr::null_mut(), Registration::descriptor);
         // SAFETY: as above. The transfer ends only after its completion, or after the rail has closed the endpoint of transfers.
-        unsafe { self.rails[rail].read(start, bytes, descriptor, from, Operation::Transfer { key }) }?;
+        unsafe { self.rails[rail].read(start, bytes, descriptor, from, operation) }?;
         transfer.posted = Some(rail);
-        transfer.posted_at = self.now;
+        transfer.waits_for = None;
+        transfer.since = self.now;
         Ok(())
     }
 
-    /// A device did not do a transfer.
-    pub(crate) fn on_transfer_failed(&mut self, key: Key, operation: &'static str, codes: (Code, i32)) {
+    /// The device of a rail did not do a transfer, or does not take it.
+    pub(crate) fn on_transfer_failed(
+        &mut self,
+        key: Key,
+        rail: usize,
+        operation: &'static str,
+        codes: (Code, i32),
+    ) {
         let Some(transfer) = self.transfers.entries.get_mut(key) else { return };
         let index = transfer.connection;
-        let rail = transfer.posted.take().unwrap_or(self.connections[index as usize].rail);
         transfer.registration = None;
         let class = classify(codes.0);
+        if transfer.posted.take().is_some() || transfer.waits_for != Some(rail) {
+            transfer.waits_for = None;
+            transfer.since = self.now;
+        }
+        if self.transfers.is_taken_back(key) {
+            // The peer waits for the end of this read, and refuses it when it is asked.
+            self.get_by_messages(key, index);
+            return;
+        }
         match class {
-            Class::Again => self.transfers.to_post.push_back(key),
+            Class::Again => self.transfers.wait_for(key, rail),
             // Also a device that the peer has opened again does not know its earlier keys. The peer itself knows what it exposes.
-            Class::LocalFault if is_key_error(codes.0) => self.get_by_messages(key, index),
+            Class::LocalFault if is_key_error(codes.0) => {
+                self.transfers.on_key_dead(key);
+                self.get_by_messages(key, index);
+            }
             Class::LocalFault => {
                 self.report(class, rail, operation, Some(index), codes);
                 self.end_transfer(key, Err(SendError::LocalFault));
             }
             Class::Hint | Class::Consequence | Class::Device => {
-                transfer.failures += 1;
-                let is_over = transfer.failures > TRIES;
+                if class == Class::Device {
+                    self.rails[rail].broken.get_or_insert(codes.0);
+                }
+                let is_over = self.transfers.count_failure(key) > TRIES;
                 if is_over {
                     self.report(class, rail, operation, Some(index), codes);
+                    self.transfers.on_key_dead(key);
                     self.get_by_messages(key, index);
                 } else {
                     self.transfers.to_post.push_back(key);
@@ -402,7 +434,7 @@ impl Ofi {
         }
     }
 
-    fn get_by_messages(&mut self, key: Key, index: u32) {
+    pub(crate) fn get_by_messages(&mut self, key: Key, index: u32) {
         self.transfers.get_by_messages(key);
         self.list(index);
     }
@@ -455,8 +487,9 @@ fn is_key_error(code: Code) -> bool {
     matches!(code.0 as u32, fi::FI_EKEYREJECTED | fi::FI_ENOKEY | fi::FI_EACCES)
 }
 
-/// How often a device may fail to do one transfer while messages to the peer arrive. Then the peer is asked for the bytes.
-const TRIES: u32 = 8;
+/// How often a device may fail to do one transfer. Then the peer is asked for the bytes: with providers over sockets, one that has
+/// opened its device again ends the connection of all reads when one comes with an earlier key.
+const TRIES: u32 = 2;
 
 /// The rail of a transfer: they take turns over the rails on which the peer is; one that failed takes the next.
 fn transfer_rail(

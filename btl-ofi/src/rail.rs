@@ -29,8 +29,8 @@ pub struct Rail {
     inject_bytes_max: usize,
     /// What was read from the completion queue and not handled yet, in order.
     events: VecDeque<Event>,
-    /// Receive buffers that failed and were not given back.
-    lost: u32,
+    /// Memory for a batch of completions.
+    batch: [Completion; BATCH],
     /// The first fault of this process in posting receive buffers, and whether it was reported.
     receive_fault: Option<(Code, bool)>,
     /// The device is broken, and is to be opened again.
@@ -67,7 +67,7 @@ impl Rail {
             frame_bytes_max,
             inject_bytes_max,
             events: VecDeque::with_capacity(BATCH),
-            lost: 0,
+            batch: [Completion::EMPTY; BATCH],
             receive_fault: None,
             broken: None,
         })
@@ -134,6 +134,7 @@ impl Rail {
         operation: Operation,
     ) -> Result<(), Code> {
         let (buffer, bytes) = frame;
+        self.check_works()?;
         if bytes <= self.inject_bytes_max {
             return self.endpoint.inject(buffers.bytes(buffer, bytes), to);
         }
@@ -150,8 +151,15 @@ impl Rail {
         answer
     }
 
+    // Hot: per message.
+    /// A device that is broken is not called but to be closed.
+    fn check_works(&self) -> Result<(), Code> {
+        if self.broken.is_some() { Err(Code::AGAIN) } else { Ok(()) }
+    }
+
     /// Sends a few bytes without a buffer, such as an answer.
     pub fn inject(&self, frame: &[u8], to: Address) -> Result<(), Code> {
+        self.check_works()?;
         self.endpoint.inject(frame, to)
     }
 
@@ -168,6 +176,7 @@ impl Rail {
         from: Target,
         operation: Operation,
     ) -> Result<(), Code> {
+        self.check_works()?;
         if self.transfers.is_none() {
             self.transfers = Some(Endpoint::open(&self.device, self.frame_bytes_max)?);
         }
@@ -181,18 +190,21 @@ impl Rail {
         answer
     }
 
-    /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. Returns the transfers that were
-    /// outstanding, which have no completion any more. After an error their memory stays lent until each has a completion.
+    /// Closes the endpoint of transfers: from now on no outstanding transfer accesses memory of this process. After an error their memory stays
+    /// lent until each has a completion.
+    pub fn close_transfers(&mut self) -> Result<(), Code> {
+        let closed = self.transfers.take().map_or(Ok(()), Endpoint::close);
+        if closed.is_err() {
+            self.operations.keep_transfers();
+        }
+        closed
+    }
+
+    /// After [`close_transfers`](Rail::close_transfers): the transfers that were outstanding, which have no completion any more.
     ///
     /// Some providers end them with errors meanwhile, and others may have ended just before. These completions are dropped before the
     /// tokens are free: a token that is used again must not end with the completion of its earlier operation.
-    pub fn close_transfers(&mut self) -> Result<Vec<Operation>, Code> {
-        if let Some(endpoint) = self.transfers.take()
-            && let Err(code) = endpoint.close()
-        {
-            self.operations.keep_transfers();
-            return Err(code);
-        }
+    pub fn end_transfers(&mut self) -> Vec<Operation> {
         for _ in 0..TOKENS {
             let count = self.events.len();
             self.fill();
@@ -203,7 +215,7 @@ impl Rail {
                 break;
             }
         }
-        Ok(self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. })))
+        self.operations.end_all(|operation| matches!(operation, Operation::Transfer { .. }))
     }
 
     /// Closes all endpoints. Returns the operations that were outstanding, by whether their memory is silent: frames and transfers have an
@@ -246,10 +258,9 @@ impl Rail {
         if self.broken.is_some() {
             return false;
         }
-        let mut batch = [Completion::EMPTY; BATCH];
-        match self.device.read(&mut batch) {
+        match self.device.read(&mut self.batch) {
             Ok(count) => {
-                self.events.extend(batch[..count].iter().copied().map(Event::Completed));
+                self.events.extend(self.batch[..count].iter().copied().map(Event::Completed));
                 count == BATCH
             }
             Err(ReadError::Failed) => {
@@ -306,12 +317,16 @@ impl Rail {
         }
     }
 
-    /// A receive buffer failed and was not given back: the provider may still have it. Without buffers nothing arrives any more.
-    pub fn on_lost(&mut self, code: Code) {
-        self.lost += 1;
-        if self.lost >= crate::receive_buffers::COUNT {
+    /// A frame in a receive buffer failed, or the buffer itself, and it was not given back. Without buffers nothing arrives any more.
+    pub fn on_lost(&mut self, token: u32, code: Code) {
+        if self.receive.on_failed(token) {
             self.broken = Some(code);
         }
+    }
+
+    /// Whether opening the device again is the one way to receive more: too many frames were cut short, or are half received.
+    pub fn is_starved(&self) -> bool {
+        self.receive.is_starved()
     }
 
     /// The longest frame.
@@ -319,9 +334,15 @@ impl Rail {
         self.frame_bytes_max
     }
 
-    /// A receive buffer was given back, perhaps with an error.
-    pub fn on_returned(&mut self, token: u32) {
-        self.receive.on_returned(token);
+    // Hot: per message.
+    /// A receive buffer has a completion. If that gives it back, it is posted again in the next call of progress, after its frame was read.
+    pub fn on_receive_completion(&mut self, token: u32, completion: &Completion) {
+        self.receive.on_completion(token, completion);
+    }
+
+    /// A receive buffer was given back with an error.
+    pub fn on_returned_with_error(&mut self, token: u32) {
+        self.receive.on_given_back_with_error(token);
     }
 }
 

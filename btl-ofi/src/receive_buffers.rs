@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Buffers that receive the frames of all peers, each of them several frames.
 
+use crate::family::GivenBack;
 use crate::memory::Memory;
-use mend_ffi_ofi::{Code, Device, Endpoint};
+use crate::receive_blocks::Blocks;
+use mend_ffi_ofi::{Code, Completion, Device, Endpoint};
+
+pub use crate::receive_blocks::COUNT;
 
 /// The buffers of one rail.
 #[derive(Debug)]
 pub struct ReceiveBuffers {
-    buffers: Vec<Memory>,
+    blocks: Blocks,
+    /// The length of each, in bytes.
+    bytes: usize,
     /// The device that writes to them.
     device: Device,
-    /// Buffers that the provider has given back. A buffer is posted again after its last frame was read.
-    returned: Vec<u32>,
 }
-
-/// How many buffers take turns.
-pub const COUNT: u32 = 4;
 
 /// A buffer holds this many of the longest frames, unless these are very long.
 const FRAMES_PER_BUFFER: usize = 16;
@@ -36,7 +37,7 @@ impl Drop for ReceiveBuffers {
     fn drop(&mut self) {
         if !self.device.is_silent() {
             // An endpoint could not be closed, so the device may still write.
-            core::mem::forget(core::mem::take(&mut self.buffers));
+            self.blocks.forget();
         }
     }
 }
@@ -46,46 +47,60 @@ impl ReceiveBuffers {
     pub fn new(device: &Device, frame_bytes_max: usize) -> Result<Self, Code> {
         let most = BYTES_MAX.max(frame_bytes_max * FRAMES_PER_BUFFER_MIN);
         let bytes = (frame_bytes_max * FRAMES_PER_BUFFER).clamp(BYTES_MIN, most);
-        let make = |_| {
-            let no_memory = Code(mend_ffi_ofi::bindings::FI_ENOMEM as i32);
-            let mut memory = Memory::new(bytes).ok_or(no_memory)?;
-            memory.register(OWN_RAIL, device)?;
-            Ok(memory)
-        };
-        let buffers = (0..COUNT).map(make).collect::<Result<_, Code>>()?;
-        Ok(ReceiveBuffers { buffers, device: device.clone(), returned: (0..COUNT).collect() })
+        let blocks = (0..COUNT).map(|_| make(bytes, device)).collect::<Result<_, Code>>()?;
+        let given_back = GivenBack::of(&device.info().provider());
+        Ok(ReceiveBuffers { blocks: Blocks::new(blocks, given_back), bytes, device: device.clone() })
     }
 
-    /// Posts the buffers that were given back. The token of a buffer is its number. An error leaves them for the next call.
+    /// Posts the buffers that were given back. The token of a buffer is its number. An error leaves them for the next call, as does a lack of
+    /// memory.
     pub fn post(&mut self, endpoint: &Endpoint) -> Result<(), Code> {
-        while let Some(&number) = self.returned.last() {
-            let buffer = &self.buffers[number as usize];
-            // SAFETY: the buffer lives until the endpoint is closed (the order of fields of `Rail`). Nobody accesses it before a
-            // completion reports a frame. It was given back, so no operation has its token.
-            unsafe {
-                endpoint.receive(buffer.at(0), buffer.len(), buffer.descriptor(OWN_RAIL), true, number)
-            }?;
-            self.returned.pop();
-        }
-        Ok(())
+        let (bytes, device) = (self.bytes, &self.device);
+        let post = |number, memory: &Memory| {
+            // SAFETY: the block lives until the endpoint is closed (the order of fields of `Rail`). Nobody accesses it before a completion
+            // reports a frame. It is complete, so the provider does not access it any more. Frames of an earlier block of this buffer may
+            // still come with its token. Such providers hold no state in the token's memory, and the address tells the blocks apart.
+            unsafe { endpoint.receive(memory.at(0), memory.len(), memory.descriptor(OWN_RAIL), true, number) }
+        };
+        self.blocks.post(|| make(bytes, device).ok(), post)
     }
 
     /// Whether buffers are to be posted.
     pub fn has_returned(&self) -> bool {
-        !self.returned.is_empty()
+        self.blocks.has_returned()
     }
 
-    /// The provider has given a buffer back.
-    pub fn on_returned(&mut self, number: u32) {
-        self.returned.push(number);
+    /// Whether no buffer can be posted before the device is opened again.
+    pub fn is_starved(&self) -> bool {
+        self.blocks.is_starved()
     }
 
     // Hot: per message.
-    /// The frame of `bytes` bytes that a completion reported at `address`; `None`: that is not inside the buffer.
-    pub fn frame(&self, number: u32, address: usize, bytes: usize) -> Option<&[u8]> {
-        let buffer = self.buffers.get(number as usize)?;
-        let offset = address.checked_sub(buffer.at(0).addr())?;
-        let inside = offset <= buffer.len() && bytes <= buffer.len() - offset;
-        inside.then(|| buffer.bytes(offset, bytes))
+    /// A buffer has a completion.
+    pub fn on_completion(&mut self, number: u32, completion: &Completion) {
+        self.blocks.on_completion(number, completion);
     }
+
+    /// The provider has given a buffer back with an error.
+    pub fn on_given_back_with_error(&mut self, number: u32) {
+        self.blocks.on_given_back_with_error(number);
+    }
+
+    /// A buffer has failed and was not given back. Returns whether all are in this state.
+    pub fn on_failed(&mut self, number: u32) -> bool {
+        self.blocks.on_failed(number)
+    }
+
+    // Hot: per message.
+    /// The frame of `bytes` bytes that a completion reported at `address`; `None`: that is not inside a block.
+    pub fn frame(&self, number: u32, address: usize, bytes: usize) -> Option<&[u8]> {
+        self.blocks.frame(number, address, bytes)
+    }
+}
+
+fn make(bytes: usize, device: &Device) -> Result<Memory, Code> {
+    let no_memory = Code(mend_ffi_ofi::bindings::FI_ENOMEM as i32);
+    let mut memory = Memory::new(bytes).ok_or(no_memory)?;
+    memory.register(OWN_RAIL, device)?;
+    Ok(memory)
 }

@@ -85,18 +85,19 @@ impl Ofi {
         self.next_timer = self.now;
     }
 
-    /// A receive buffer failed. If the provider has given it back, it is posted again; else it is lost, and a rail without buffers is broken.
+    /// A receive buffer failed, or a frame in it. If the provider has given it back, it is posted again. Else it may be lost, until it is given
+    /// back: the rest of it is still posted where a broken connection has cut one frame short. A rail whose buffers are all lost is broken.
     pub(crate) fn on_receive_failed(&mut self, rail: usize, token: u32, failure: ErrorCompletion) {
         const FI_MULTI_RECV: u64 = mend_ffi_ofi::bindings::FI_MULTI_RECV as u64;
         let codes = (failure.code, failure.provider_code);
         if failure.flags & FI_MULTI_RECV != 0 {
-            self.rails[rail].on_returned(token);
+            self.rails[rail].on_returned_with_error(token);
             if failure.code != Code::TRUNCATED {
                 self.rails[rail].on_receive_error(failure.code);
             }
         } else if failure.code != Code::TRUNCATED {
             self.report(classify(failure.code), rail, "receive", None, codes);
-            self.rails[rail].on_lost(failure.code);
+            self.rails[rail].on_lost(token, failure.code);
         }
     }
 
@@ -195,7 +196,9 @@ impl Ofi {
             }
             if self.rails[rail].broken.is_some() {
                 self.repair(rail);
-            } else if self.rails[rail].operations.is_full() {
+            } else if self.rails[rail].is_starved() {
+                let _ = self.reopen(rail);
+            } else if self.rails[rail].operations.were_many_refused() {
                 self.reclaim_tokens(rail);
             }
         }
@@ -204,7 +207,6 @@ impl Ofi {
     /// Providers drop sends without a completion when the address of their peer is removed, so that their tokens never come back. If most are
     /// of that kind, the device is opened again, which ends all.
     fn reclaim_tokens(&mut self, rail: usize) {
-        self.next_repair = self.now + REPAIR_PERIOD;
         let connections = &self.connections;
         let is_late = |operation: &Operation| match *operation {
             Operation::Frame { connection, epoch, .. } => {
@@ -240,7 +242,7 @@ impl Ofi {
 
     /// Opens the device of a rail again, and closes the old one. `Err`: peers may still access memory through the old one, which could not
     /// be replaced, or not be closed.
-    fn reopen(&mut self, rail: usize) -> Result<(), Code> {
+    pub(crate) fn reopen(&mut self, rail: usize) -> Result<(), Code> {
         // Tried again after a while if it fails.
         self.next_repair = self.now + REPAIR_PERIOD;
         let before = self.entry.rails[rail].1.clone();
@@ -248,8 +250,11 @@ impl Ofi {
         self.keeps_endpoint |= closed.may_be_read;
         self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
-        // the new one from the probes that follow.
-        let _ = self.replace(rail, Some(&before));
+        // the new one from the probes that follow. That of the card is tried first, also if it was not free the last time.
+        let card = self.card_names[rail].clone();
+        if self.replace(rail, Some(&card)).is_err() && before != card {
+            let _ = self.replace(rail, Some(&before));
+        }
         self.statistics.reopened += 1;
         self.reinsert_paths(rail);
         closed.error.map_or(Ok(()), Err)
@@ -280,7 +285,9 @@ impl Ofi {
         for operation in closed.silent.drain(..) {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
-                Operation::Transfer { key } | Operation::Unclosed { key } => self.transfers.repost(key),
+                Operation::Transfer { key, .. } | Operation::Unclosed { key, .. } => {
+                    self.transfers.repost(key)
+                }
             }
         }
         if let Some(code) = closed.error {

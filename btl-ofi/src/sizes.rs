@@ -5,7 +5,7 @@
 //! then read without copies where the provider reads. So the limit is the length whose copies take as long as a round trip: with sockets tens
 //! of microseconds, with devices and shared memory a few.
 
-use crate::family::Family;
+use crate::family::{Family, over_messages};
 
 /// The longest payloads that a process takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +35,10 @@ impl Sizes {
 /// Over sockets.
 const SOCKETS: Sizes = Sizes { eager_bytes: 64 << 10, chunk_bytes: 64 << 10 };
 
+/// Over sockets by `ofi_rxm`. It copies messages of less than 16 KiB. Longer ones it reads from the sender, and keeps a receive buffer for them until the
+/// sender makes progress: one that is stopped, or computes, would take the receive buffers from all others.
+const OVER_MESSAGES: Sizes = Sizes { eager_bytes: 15 << 10, chunk_bytes: 15 << 10 };
+
 /// libfabric's shared memory: a round trip is short, and there are no reads.
 const SHARED_MEMORY: Sizes = Sizes { eager_bytes: 8 << 10, chunk_bytes: 32 << 10 };
 
@@ -43,6 +47,7 @@ const DEVICE: Sizes = Sizes { eager_bytes: 8 << 10, chunk_bytes: 8 << 10 };
 
 fn of_provider(provider: &str) -> Sizes {
     match Family::of(provider) {
+        Family::Sockets if over_messages(provider) => OVER_MESSAGES,
         Family::Sockets => SOCKETS,
         Family::SharedMemory => SHARED_MEMORY,
         Family::Device => DEVICE,
@@ -51,7 +56,7 @@ fn of_provider(provider: &str) -> Sizes {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEVICE, SHARED_MEMORY, SOCKETS, Sizes};
+    use super::{DEVICE, OVER_MESSAGES, SHARED_MEMORY, SOCKETS, Sizes};
 
     fn sizes(providers: &[&str]) -> Sizes {
         Sizes::of_providers(providers.iter().copied())
@@ -59,9 +64,10 @@ mod tests {
 
     #[test]
     fn a_provider_over_sockets_takes_longer_messages_than_one_over_memory() {
-        for sockets in ["tcp", "net", "tcp;ofi_rxm", "sockets"] {
+        for sockets in ["tcp", "net", "sockets"] {
             assert_eq!(sizes(&[sockets]), SOCKETS);
         }
+        assert_eq!(sizes(&["tcp;ofi_rxm"]), OVER_MESSAGES);
         assert_eq!((sizes(&["shm"]), sizes(&["verbs;ofi_rxm"])), (SHARED_MEMORY, DEVICE));
     }
 

@@ -5,17 +5,23 @@
 //! If it answers, it is not stopped, and the reads stand still because of their way: the endpoint of reads is closed, so that the device
 //! accesses no buffer of them any more, and they are posted again. If messages go by another rail than they did, their rail gets no more
 //! reads of this peer until the peer has answered a probe by it.
+//!
+//! Reads may also wait for a device that does not take them: one that connects says "again" for as long as it tries, also over a dead wire. They
+//! go by another rail, or the peer sends the bytes.
 
 use crate::connection::{Connection, State};
 use crate::ofi::Ofi;
+use crate::transfers::OnDevice;
 use mend_base::{Duration, Instant};
 
 /// How often reads are looked at.
 const PERIOD: Duration = Duration::from_millis(250);
 /// How long the reads of a peer may stand still on a rail before the peer is probed.
 const STALL_MIN: Duration = Duration::from_millis(500);
-/// How long they may stand still before they are posted again, if the peer answers.
+/// How long they may stand still before they are posted again, if the peer answers; at first. Twice as long after each time, so that a read over a slow
+/// wire ends at last: a wire that moves 1 MiB in 64 s has 130 kbit/s.
 const STALL_MAX: Duration = Duration::from_millis(2_000);
+const STALL_DOUBLINGS: u32 = 5;
 
 impl Ofi {
     /// Looks at reads and broken rails, if that is due.
@@ -25,17 +31,23 @@ impl Ofi {
         }
         self.next_stall_look = self.now + PERIOD;
         let mut closing = [false; crate::exposures::RAILS_MAX];
-        for (index, rail, posted) in self.transfers.on_devices() {
-            let connection = &mut self.connections[index as usize];
-            match connection.stall(rail, posted, self.now) {
+        let mut broken: Vec<OnDevice> = Vec::new();
+        for transfer in self.transfers.on_devices() {
+            let connection = &mut self.connections[transfer.connection as usize];
+            match connection.stall(transfer.rail, transfer.since, self.now) {
                 Stall::None => {}
                 Stall::Doubtful => connection.ask_soon(self.now),
-                Stall::Broken => {
-                    closing[rail] = true;
-                    if let Some(path) = &mut connection.paths[rail] {
-                        path.is_broken = rail != connection.rail;
-                    }
-                }
+                Stall::Broken => broken.push(transfer),
+            }
+        }
+        for transfer in broken {
+            let connection = &mut self.connections[transfer.connection as usize];
+            let is_other = transfer.rail != connection.rail;
+            connection.on_stall(transfer.rail, self.now);
+            if transfer.is_posted {
+                closing[transfer.rail] = true;
+            } else if !is_other {
+                self.get_by_messages(transfer.key, transfer.connection);
             }
         }
         (0..self.rails.len()).filter(|&rail| closing[rail]).for_each(|rail| self.renew_transfers(rail));
@@ -82,16 +94,30 @@ impl Connection {
     pub(crate) fn on_read_ended(&mut self, rail: usize, now: Instant) {
         if let Some(path) = &mut self.paths[rail] {
             path.read_ended = now;
+            path.stalls = 0;
         }
     }
 
-    /// Judges a read that was posted on `rail` at `posted`.
-    fn stall(&self, rail: usize, posted: Instant, now: Instant) -> Stall {
+    /// Reads of this peer stood still on this rail. Several of them count once.
+    fn on_stall(&mut self, rail: usize, now: Instant) {
+        let is_broken = rail != self.rail;
+        if let Some(path) = &mut self.paths[rail] {
+            path.is_broken |= is_broken;
+            path.stalls += u32::from(path.stall_seen != now);
+            path.stall_seen = now;
+        }
+    }
+
+    /// Judges a read that the device of a rail has had, or has not taken, since then.
+    fn stall(&self, rail: usize, since: Instant, now: Instant) -> Stall {
         let Some(path) = &self.paths[rail] else { return Stall::None };
-        let since = posted.max(path.read_ended);
+        let since = since.max(path.read_ended);
+        let stall_max = Duration(STALL_MAX.0 << path.stalls.min(STALL_DOUBLINGS));
+        // An answer that came soon after the read was posted says nothing, if this process was stopped then: the bytes may be in its socket.
+        let has_answered = self.probe.answered_at >= since + STALL_MIN;
         if self.state != State::Connected || self.trouble.is_some() || now - since < STALL_MIN {
             Stall::None
-        } else if now - since >= STALL_MAX && self.probe.answered_at > since {
+        } else if now - since >= stall_max && has_answered {
             Stall::Broken
         } else {
             Stall::Doubtful
@@ -113,6 +139,21 @@ mod tests {
     use crate::connection::tests::connected;
 
     #[test]
+    fn a_read_over_a_slow_wire_is_given_ever_more_time() {
+        let mut connection = connected();
+        for stalls in 1..10 {
+            connection.on_stall(0, Instant(stalls));
+        }
+        let path = connection.paths[0].as_ref().unwrap();
+        assert_eq!((path.stalls, path.is_broken), (9, false));
+        let number = connection.on_probe(Instant(9));
+        connection.on_answer(number, [0, 0], Instant(9) + STALL_MAX);
+        let at = |seconds: u64| Instant(9) + mend_base::Duration::from_millis(1_000 * seconds);
+        assert_eq!(connection.stall(0, Instant(9), at(63)), Stall::Doubtful);
+        assert_eq!(connection.stall(0, Instant(9), at(64)), Stall::Broken);
+    }
+
+    #[test]
     fn reads_that_stand_still_are_broken_only_if_the_peer_answers_meanwhile() {
         let mut connection = connected();
         let posted = Instant(7);
@@ -125,6 +166,10 @@ mod tests {
         let number = connection.on_probe(later);
         connection.on_answer(number, [0, 0], later + PERIOD);
         assert_eq!(connection.stall(0, posted, later + PERIOD), Stall::Broken);
+        connection.on_stall(0, later + PERIOD);
+        connection.on_stall(0, later + PERIOD);
+        assert_eq!(connection.stall(0, posted, later + PERIOD), Stall::Doubtful, "longer the second time");
+        assert_eq!(connection.stall(0, posted, later + STALL_MAX), Stall::Broken);
         connection.on_read_ended(0, later + PERIOD);
         assert_eq!(connection.stall(0, posted, later + PERIOD), Stall::None, "another read has ended");
         assert_eq!(connection.stall(0, posted, later + PERIOD + STALL_MAX), Stall::Doubtful);

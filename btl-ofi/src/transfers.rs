@@ -30,8 +30,10 @@ pub struct Transfer {
     serial: u64,
     /// Posted to the device of this rail.
     pub(crate) posted: Option<usize>,
-    /// When that was.
-    pub(crate) posted_at: Instant,
+    /// It is to be posted to the device of this rail, which has not taken it so far.
+    pub(crate) waits_for: Option<usize>,
+    /// Since when the device has had it, or has not taken it.
+    pub(crate) since: Instant,
     /// How often the device has failed to do it.
     pub(crate) failures: u32,
     /// Bytes of a get that have arrived in pieces.
@@ -194,10 +196,25 @@ pub struct Transfers {
     jobs: Vec<VecDeque<Job>>,
     /// Connections and exposures of their peers, whose keys were taken back: the peer waits until no transfer that the device has uses them.
     awaited: Vec<(u32, u64)>,
+    /// The last connections and exposures whose keys the devices of the peers have not known: they are read by messages.
+    by_messages: VecDeque<(u32, u64)>,
     pub(crate) keys_taken_back: KeysTakenBack,
     next_serial: u64,
     /// Cookies that end in the next calls of progress.
     pub(crate) ended: VecDeque<(Cookie, Result<(), SendError>)>,
+}
+
+/// So many keys are remembered that a device of a peer did not know. One that was forgotten costs its peer some errors again.
+const DEAD_KEYS_MAX: usize = 32;
+
+/// A transfer that a device has, or does not take.
+#[derive(Clone, Copy, Debug)]
+pub struct OnDevice {
+    pub(crate) key: Key,
+    pub(crate) connection: u32,
+    pub(crate) rail: usize,
+    pub(crate) since: Instant,
+    pub(crate) is_posted: bool,
 }
 
 /// A transfer to begin.
@@ -237,7 +254,10 @@ impl Transfers {
 
     /// Begins a transfer.
     pub fn begin(&mut self, wanted: Wanted, atomic: Option<Atomic>) -> Result<(), SendError> {
-        let Wanted { connection, what, remote, remote_offset, done, .. } = wanted;
+        let Wanted { connection, mut what, remote, remote_offset, done, .. } = wanted;
+        if what == What::DeviceGet && self.is_key_dead(connection, &remote) {
+            what = What::Get;
+        }
         if self.count(connection) >= TRANSFERS_MAX {
             return Err(SendError::Busy);
         }
@@ -278,7 +298,8 @@ impl Transfers {
             remote_offset,
             serial: self.next_serial,
             posted: None,
-            posted_at: Instant::default(),
+            waits_for: None,
+            since: Instant::default(),
             failures: 0,
             arrived: 0,
             registration: None,
@@ -372,6 +393,7 @@ impl Transfers {
     pub fn sever(&mut self, connection: u32) {
         self.jobs[connection as usize].clear();
         self.awaited.retain(|(of, _)| *of != connection);
+        self.by_messages.retain(|(of, _)| *of != connection);
         self.regions.sever(connection);
         let all: Vec<Key> = self
             .entries
@@ -406,23 +428,70 @@ impl Transfers {
     /// The device cannot do this get: the peer sends the bytes, or refuses.
     pub fn get_by_messages(&mut self, key: Key) {
         let Some(transfer) = self.entries.get_mut(key) else { return };
-        (transfer.what, transfer.arrived) = (What::Get, 0);
+        (transfer.what, transfer.arrived, transfer.waits_for) = (What::Get, 0, None);
         let connection = transfer.connection;
         self.queue_request(key, None);
         self.answer_keys_taken_back(connection);
     }
 
-    /// The connection and the rail of each transfer that a device has, and when it was posted.
-    pub fn on_devices(&self) -> impl Iterator<Item = (u32, usize, Instant)> + '_ {
-        self.entries.iter().filter_map(|(_, transfer)| {
-            transfer.posted.map(|rail| (transfer.connection, rail, transfer.posted_at))
+    /// Each transfer that a device has, or does not take.
+    pub fn on_devices(&self) -> impl Iterator<Item = OnDevice> + '_ {
+        self.entries.iter().filter_map(|(key, transfer)| {
+            let (connection, since) = (transfer.connection, transfer.since);
+            let rail = transfer.posted.or(transfer.waits_for)?;
+            Some(OnDevice { key, connection, rail, since, is_posted: transfer.posted.is_some() })
         })
+    }
+
+    /// Whether the device of a rail has transfers of a connection.
+    pub fn posted_on(&self, connection: u32, rail: usize) -> bool {
+        self.entries
+            .iter()
+            .any(|(_, transfer)| transfer.connection == connection && transfer.posted == Some(rail))
+    }
+
+    /// The device of the peer does not know the key of a transfer, nor will it know it for further transfers.
+    pub fn on_key_dead(&mut self, key: Key) {
+        let Some(transfer) = self.entries.get(key) else { return };
+        let dead = (transfer.connection, crate::exposures::handle(&transfer.remote));
+        if !self.by_messages.contains(&dead) {
+            self.by_messages.truncate(DEAD_KEYS_MAX - 1);
+            self.by_messages.push_front(dead);
+        }
+    }
+
+    /// Whether the device of the peer is known not to know a key, or the peer has taken it back.
+    pub fn is_key_dead(&self, connection: u32, remote: &Remote) -> bool {
+        let key = (connection, crate::exposures::handle(remote));
+        self.by_messages.contains(&key) || self.awaited.contains(&key)
+    }
+
+    /// Whether the peer has taken back the key of a transfer.
+    pub fn is_taken_back(&self, key: Key) -> bool {
+        self.entries.get(key).is_some_and(|transfer| {
+            self.awaited.contains(&(transfer.connection, crate::exposures::handle(&transfer.remote)))
+        })
+    }
+
+    /// The device of a rail does not take a transfer now: it is tried again.
+    pub fn wait_for(&mut self, key: Key, rail: usize) {
+        let Some(transfer) = self.entries.get_mut(key) else { return };
+        transfer.waits_for = Some(rail);
+        self.to_post.push_back(key);
+    }
+
+    /// A device has failed to do a transfer. Returns how often that was.
+    pub fn count_failure(&mut self, key: Key) -> u32 {
+        let Some(transfer) = self.entries.get_mut(key) else { return 0 };
+        transfer.failures += 1;
+        transfer.failures
     }
 
     /// A device has forgotten a transfer: it is posted again.
     pub fn repost(&mut self, key: Key) {
         if let Some(transfer) = self.entries.get_mut(key) {
             transfer.posted = None;
+            transfer.waits_for = None;
             transfer.registration = None;
             let connection = transfer.connection;
             self.to_post.push_back(key);
@@ -443,7 +512,7 @@ impl Transfers {
     }
 
     /// Answers the peer of a connection about keys that it took back, and by which the device reads no more.
-    fn answer_keys_taken_back(&mut self, connection: u32) {
+    pub fn answer_keys_taken_back(&mut self, connection: u32) {
         let entries = &self.entries;
         let reads = |exposure: u64| {
             entries.iter().any(|(_, transfer)| {
@@ -493,6 +562,8 @@ impl Transfers {
             Operation::Ended => return self.on_ended(connection, message, Ok(())),
             Operation::Refused => return self.on_ended(connection, message, Err(SendError::NoAccess)),
             Operation::ReadsEnded => self.on_reads_ended(connection, message.exposure),
+            // A correct peer may take back many keys while answers wait for the way to it. It does not wait long for an answer.
+            Operation::TakeBack if !bound => {}
             // A correct peer has no more transfers than that.
             _ if !bound => return Err(Garbage),
             Operation::Get => self.serve_get(connection, message),
@@ -571,10 +642,11 @@ impl Transfers {
             self.on_piece_of_put(connection, header, payload);
             return Ok(());
         }
-        let transfer = self.entries.get_mut(key(header.transfer));
-        let transfer =
-            transfer.filter(|transfer| transfer.connection == connection && transfer.what == What::Get);
-        let transfer = transfer.ok_or(Garbage)?;
+        // A refusal is a control message: it may have overtaken pieces that the peer had added before.
+        let Some(transfer) = self.entries.get_mut(key(header.transfer)) else { return Ok(()) };
+        if transfer.connection != connection || transfer.what != What::Get {
+            return Err(Garbage);
+        }
         let left = transfer.local.len() as u64 - transfer.arrived;
         if payload.len() as u64 > left || header.offset != transfer.arrived {
             return Err(Garbage);
@@ -642,6 +714,64 @@ mod tests {
             assert_eq!(next_message(&mut transfers), Message::answer(transfer, Operation::Refused, 0));
         }
         assert!(!transfers.has_jobs(0));
+    }
+
+    #[test]
+    fn pieces_that_a_refusal_has_overtaken_are_dropped() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let remote = read_key(write_key(100, Exposure(5), READ, [(0, 0); RAILS_MAX]).as_bytes()).unwrap();
+        let done = Cookie::new(AmId(1), 1).unwrap();
+        let wanted = Wanted { connection: 0, what: What::Get, local, remote, remote_offset: 0, done };
+        transfers.begin(wanted, None).unwrap();
+        let request = next_message(&mut transfers);
+        let refused = Message::answer(request.transfer, Operation::Refused, 0).bytes();
+        assert!(matches!(transfers.on_message(0, &refused), Ok(Some(_))));
+        let transfer = request.transfer;
+        let piece = super::PieceHeader { transfer, exposure: 5, offset: 0, put: false, last: false };
+        assert_eq!(transfers.on_piece(0, &piece.bytes(), &[1; 50]), Ok(()));
+        assert_eq!(transfers.ended, [(done, Err(SendError::NoAccess))]);
+    }
+
+    #[test]
+    fn a_read_that_failed_is_asked_for_if_its_key_was_taken_back_and_so_are_those_of_a_dead_key() {
+        let mut transfers = with_one_connection();
+        let local = span(&mut transfers, 100);
+        let remote = read_key(write_key(100, Exposure(5), READ, [(0, 0); RAILS_MAX]).as_bytes()).unwrap();
+        let done = Cookie::new(AmId(1), 1).unwrap();
+        let what = What::DeviceGet;
+        let wanted = Wanted { connection: 0, what, local, remote, remote_offset: 0, done };
+        transfers.begin(wanted, None).unwrap();
+        let key = transfers.to_post.pop_front().unwrap();
+        transfers.entries.get_mut(key).unwrap().posted = Some(0);
+        let (operation, exposure, words) = (Operation::TakeBack, 5, [0; 2]);
+        let take_back = Message { operation, transfer: 0, exposure, offset: 0, words };
+        assert_eq!(transfers.on_message(0, &take_back.bytes()), Ok(None));
+        assert!(transfers.is_taken_back(key) && !transfers.has_jobs(0), "the device reads");
+        transfers.entries.get_mut(key).unwrap().posted = None;
+        transfers.on_key_dead(key);
+        transfers.get_by_messages(key);
+        assert_eq!(next_message(&mut transfers).operation, Operation::Get);
+        assert_eq!(next_message(&mut transfers).operation, Operation::ReadsEnded);
+        transfers.begin(wanted, None).unwrap();
+        assert!(transfers.to_post.is_empty());
+        assert_eq!(next_message(&mut transfers).operation, Operation::Get);
+    }
+
+    #[test]
+    fn a_peer_may_take_back_more_keys_than_answers_can_wait() {
+        let mut transfers = with_one_connection();
+        for key in 0..5 * super::TRANSFERS_MAX as u64 {
+            let take_back = Message {
+                operation: Operation::TakeBack,
+                transfer: 0,
+                exposure: key,
+                offset: 0,
+                words: [0; 2],
+            };
+            assert_eq!(transfers.on_message(0, &take_back.bytes()), Ok(None));
+        }
+        assert_eq!(transfers.jobs[0].len(), 4 * super::TRANSFERS_MAX);
     }
 
     #[test]

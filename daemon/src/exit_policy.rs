@@ -34,6 +34,8 @@ pub struct Rules {
     pub counting: Counting,
     /// Each death is reported in a line.
     pub reports_deaths: bool,
+    /// The transports between all ranks are reported, once for the job.
+    pub reports_transports: bool,
     /// Which notices of a death are not sent (a test hook).
     pub muted: Muted,
 }
@@ -56,6 +58,7 @@ impl Default for Rules {
             fault_tolerant: true,
             counting: Counting::NotFailed,
             reports_deaths: false,
+            reports_transports: false,
             muted: Muted::None,
         }
     }
@@ -222,6 +225,7 @@ mod tests {
         fault_tolerant: true,
         counting: Counting::NotFailed,
         reports_deaths: false,
+        reports_transports: false,
         muted: Muted::None,
     };
     const WORST: Rules = Rules { counting: Counting::Worst, ..RULES };

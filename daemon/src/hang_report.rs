@@ -3,6 +3,7 @@
 //! allows. Then every rank is asked in which call it sits, and one table is printed, once for the job. Nothing else depends on it.
 
 use mend_base::{Duration, Instant};
+use mend_runtime::rank_ranges::in_words;
 use std::collections::BTreeMap;
 
 /// The report of one job.
@@ -90,8 +91,7 @@ impl HangReport {
             let seconds = ranks.iter().filter_map(|rank| self.calls.get(rank)).map(|call| call.seconds).max();
             let since = seconds.filter(|&seconds| seconds > 0).map(|seconds| format!(", for {seconds} s"));
             let differs = if ranks.len() < largest || !is_only { "   <- differs" } else { "" };
-            let who = if ranks.len() == 1 { "rank" } else { "ranks" };
-            format!("mpiexec:   {who} {}: {what}{}{differs}", numbers(ranks), since.unwrap_or_default())
+            format!("mpiexec:   {}: {what}{}{differs}", in_words(ranks), since.unwrap_or_default())
         };
         let differ = groups.len() > 1;
         let lines = groups.iter().map(line);
@@ -100,22 +100,6 @@ impl HangReport {
 }
 
 const NO_ANSWER: &str = "no answer (stopped, or in a signal handler)";
-
-/// Numbers in ascending order, as "0-2, 5".
-fn numbers(ranks: &[u32]) -> String {
-    let mut runs: Vec<(u32, u32)> = Vec::new();
-    for &rank in ranks {
-        match runs.last_mut() {
-            Some((_, last)) if *last + 1 == rank => *last = rank,
-            _ => runs.push((rank, rank)),
-        }
-    }
-    let words = runs.iter().map(|&(first, last)| match last - first {
-        0 => format!("{first}"),
-        _ => format!("{first}-{last}"),
-    });
-    words.collect::<Vec<_>>().join(", ")
-}
 
 #[cfg(test)]
 mod tests {

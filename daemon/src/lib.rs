@@ -20,6 +20,8 @@
 //! | `ranks` | for each rank: its state, and how its processes ended; the order of deaths | nothing |
 //! | `notifier` | cards, pairs of ranks, the list of ends, how much of it each rank was told | nothing |
 //! | `results` | results that ranks have left for others to recall | nothing |
+//! | `hang_report` | where each rank is, in a job that may hang | nothing |
+//! | `transport_report` | what each rank has said about its transports | `ranks`, to read |
 //! | `exit_policy` | the command line's rules about exit codes | `ranks`, to read |
 //! | `sentences` | nothing: forms the lines for the user about deaths | `ranks`, to read |
 //!
@@ -34,6 +36,7 @@ mod notifier;
 mod ranks;
 mod results;
 mod sentences;
+mod transport_report;
 
 pub use ending::{Ending, signal_code, signal_name};
 pub use exit_policy::{Counting, KILL_TIME_LIMIT, Muted, Rules};

@@ -8,6 +8,7 @@ use crate::notifier::{Notifier, Step};
 use crate::ranks::{Death, FoundBy, RankLine, RankTable};
 use crate::results::Results;
 use crate::sentences;
+use crate::transport_report::TransportReport;
 use mend_base::{Instant, Job, Peer};
 use mend_runtime::daemon_protocol::{DaemonMessage, HelloRefused, Place, RankMessage};
 use mend_runtime::exit_code;
@@ -24,6 +25,7 @@ pub struct NodeDaemon {
     notifier: Notifier,
     results: Results,
     hang_report: HangReport,
+    transport_report: TransportReport,
     policy: ExitPolicy,
     /// Questions of ranks about others that are being examined, in the order of their [`Effect::Examine`].
     examined: VecDeque<Question>,
@@ -143,6 +145,7 @@ impl NodeDaemon {
             notifier: Notifier::new(job, ranks, rules.muted),
             results: Results::default(),
             hang_report: HangReport::default(),
+            transport_report: TransportReport::new(rules.reports_transports),
             policy: ExitPolicy::new(rules),
             examined: VecDeque::new(),
             running_queries: BTreeSet::new(),
@@ -385,6 +388,7 @@ impl NodeDaemon {
                 self.on_running(rank);
                 true
             }
+            RankMessage::Transport(part) => self.transport_report.on_part(rank, part, self.ranks.size()),
             RankMessage::Finalize => self.on_finalize(rank),
             RankMessage::GiveUp => {
                 self.fail(rank, FoundBy::GaveUp, now);
@@ -530,6 +534,7 @@ impl NodeDaemon {
         });
         let inside = self.ranks.all().filter(|(_, record)| record.is_inside()).map(|(rank, _)| rank);
         self.effects.extend(self.hang_report.lines(inside, now).map(Effect::Table));
+        self.effects.extend(self.transport_report.lines(&self.ranks, false).map(Effect::Table));
         if let Some(exit) = self.policy.decide(&self.ranks, now) {
             let asked_by_user = self.policy.deaths_are_expected();
             let reason = if asked_by_user { JobEndReason::Asked } else { JobEndReason::Over };
@@ -541,6 +546,7 @@ impl NodeDaemon {
     fn end_job(&mut self, end: JobEnd) {
         if self.over.is_none() {
             self.over = Some(end.reason);
+            self.effects.extend(self.transport_report.lines(&self.ranks, true).map(Effect::Table));
             self.effects.push_back(Effect::EndJob(end));
         }
     }
@@ -554,6 +560,7 @@ mod tests {
     use crate::exit_policy::{ENDING_TIME_LIMIT, Rules};
     use mend_base::{Identity, Instant, Job, Peer};
     use mend_runtime::daemon_protocol::{DaemonMessage, RankMessage};
+    use mend_runtime::transport_view::{TransportPart, TransportView};
     use mend_runtime::{RECALLS_MAX, ResultKey};
     use mend_transport::Cause;
 
@@ -749,6 +756,55 @@ mod tests {
         daemon.on_messages_read(0, NOW);
         assert!(matches!(next_notice(&mut daemon, 1), Some(DaemonMessage::Finalized(_))));
         assert_eq!(recall(&mut daemon, 1), Some(vec![9]));
+    }
+
+    fn tables(daemon: &mut NodeDaemon) -> Vec<String> {
+        let effects = core::iter::from_fn(|| daemon.next_effect());
+        let tables =
+            effects.filter_map(|effect| if let Effect::Table(lines) = effect { Some(lines) } else { None });
+        tables.flatten().collect()
+    }
+
+    fn say_transports(daemon: &mut NodeDaemon, rank: u32) {
+        let mut view = TransportView::default();
+        view.add_reached("shm", 0..3);
+        view.parts().for_each(|part| say(daemon, rank, RankMessage::Transport(part)));
+    }
+
+    #[test]
+    fn the_transports_of_a_job_are_a_table_when_the_last_rank_has_said_its_own_or_has_died() {
+        let mut daemon = daemon();
+        for rank in [0, 1] {
+            say_transports(&mut daemon, rank);
+            say(&mut daemon, rank, RankMessage::Finalize);
+            daemon.on_time(NOW);
+            assert!(tables(&mut daemon).is_empty());
+        }
+        daemon.on_life_marked(2, false);
+        daemon.on_messages_read(2, NOW);
+        daemon.on_time(NOW);
+        let lines = tables(&mut daemon);
+        assert!(lines.iter().any(|line| line.contains("rank 2 said nothing")), "{lines:?}");
+        daemon.on_time(NOW);
+        assert!(tables(&mut daemon).is_empty(), "once for the job");
+    }
+
+    #[test]
+    fn an_abort_prints_what_is_known_of_the_transports_before_it_ends_the_job() {
+        let mut daemon = daemon();
+        say_transports(&mut daemon, 0);
+        say(&mut daemon, 1, RankMessage::Abort(3));
+        assert!(matches!(daemon.next_effect(), Some(Effect::Table(lines)) if lines.len() > 3));
+        assert!(matches!(daemon.next_effect(), Some(Effect::EndJob(_))));
+    }
+
+    #[test]
+    fn a_rank_that_says_of_transports_what_no_correct_rank_says_has_failed() {
+        let mut daemon = daemon();
+        say_transports(&mut daemon, 0);
+        assert!(next_notice(&mut daemon, 1).is_none());
+        say(&mut daemon, 0, RankMessage::Transport(TransportPart::End));
+        assert_eq!(killed(&mut daemon), [0]);
     }
 
     #[test]

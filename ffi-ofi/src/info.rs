@@ -132,6 +132,11 @@ impl Info {
         unsafe { self.raw().rx_attr.as_ref() }
     }
 
+    /// The version of the library that the provider is part of.
+    pub fn library_version(&self) -> (u32, u32) {
+        self.ofi.version()
+    }
+
     /// The provider, such as `tcp;ofi_rxm`.
     pub fn provider(&self) -> String {
         self.fabric().map_or_else(String::new, |fabric| words(fabric.prov_name))

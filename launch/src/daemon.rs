@@ -111,7 +111,8 @@ impl<'front> Driver<'front> {
         let rules = Rules {
             fault_tolerant: job.fault_tolerant,
             counting: job.counting,
-            reports_deaths: reports_failures(&job),
+            reports_deaths: reports(&job, "failures"),
+            reports_transports: reports(&job, "transports"),
             muted: match hook(MUTED).as_deref() {
                 None => Muted::None,
                 Some("all") => Muted::All,
@@ -460,10 +461,10 @@ fn delivery(job: &JobDescription, hook: Option<&str>, user_reports: &UserReports
     })
 }
 
-/// Whether the user asked for a report of every death. Invalid settings count as no: the ranks report them.
-fn reports_failures(job: &JobDescription) -> bool {
+/// Whether the user asked for a report about this subject. Invalid settings count as no: the ranks report them.
+fn reports(job: &JobDescription, subject: &str) -> bool {
     mend_world::settings_from_environment(&job.settings)
-        .is_ok_and(|(settings, _)| settings.has_word("report", "failures"))
+        .is_ok_and(|(settings, _)| settings.has_word("report", subject))
 }
 
 fn listen(epoll_set: &OwnedFd, to: impl AsFd, token: u64) -> io::Result<()> {

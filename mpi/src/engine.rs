@@ -471,6 +471,11 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
     /// received everything, and the runtime was notified that it left MPI. This happens because every send ends: it is received, it is refused because its
     /// receiver finalizes too, or its receiver has ended (Rule 7).
     pub fn finish(&mut self) -> bool {
+        self.finish_after(|_, _| {})
+    }
+
+    /// As [`finish`](Engine::finish). `last` is called once, right before the runtime is notified: from then on nothing is connected.
+    pub fn finish_after(&mut self, last: impl FnOnce(&N, &mut R)) -> bool {
         let is_idle =
             self.collectives.is_idle() && self.agreements.is_idle() && self.creations.operations().is_idle();
         let is_idle = is_idle && self.heartbeats.barrier().is_none();
@@ -498,6 +503,7 @@ impl<N: Rdma, R: Runtime> Engine<N, R> {
             }
             self.heartbeats.end();
             self.phase = Phase::Finalized;
+            last(&self.layers.net, &mut self.layers.runtime);
             self.leave_results();
             self.layers.runtime.finalize();
         }

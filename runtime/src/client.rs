@@ -19,6 +19,7 @@ use crate::packet::{MayBlock, ReceiveResult, ReceivedPacket, Sent, receive, send
 use crate::peer_lives::PeerLives;
 use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::start_error::StartError;
+use crate::transport_view::TransportView;
 use mend_base::Peer;
 use mend_segment::{BellPage, Life, LifeView, NoticeView, above_standard_streams};
 use mend_transport::{Card, Cause};
@@ -325,6 +326,10 @@ impl Runtime for Client {
         let _ = self.say(&RankMessage::Sits(place));
     }
 
+    fn report_transports(&mut self, view: &TransportView) {
+        view.parts().for_each(|part| _ = self.say(&RankMessage::Transport(part)));
+    }
+
     fn recall_result(&mut self, key: ResultKey) {
         let _ = self.say(&RankMessage::RecallResult(key));
     }
@@ -427,6 +432,7 @@ mod tests {
     };
     use crate::environment::Address;
     use crate::packet::{MayBlock, ReceiveResult, receive, send};
+    use crate::transport_view::TransportView;
     use crate::{Notice, RESULT_BYTES_MAX, ResultKey, Runtime, RuntimeError, StartError, entropy};
     use mend_base::{Identity, Job, Peer};
     use mend_segment::{BellPage, Life, LifeView, NoticePage};
@@ -700,6 +706,27 @@ mod tests {
         );
         assert!(matches!(next(), Some(RankMessage::Finalize)));
         rank.join().unwrap();
+    }
+
+    #[test]
+    fn what_a_process_says_of_its_transports_reaches_the_daemon_before_the_finalize() {
+        let (mut client, socket, _faults) = joined();
+        let mut view = TransportView::default();
+        view.add_reached("self", [0]);
+        view.add_not_used(&["shm: left out".to_owned()]);
+        client.report_transports(&view);
+        client.finalize();
+        let mut read = TransportView::default();
+        let next = || match receive(socket.as_fd(), MayBlock::No) {
+            ReceiveResult::Packet(packet) => decode::<RankMessage>(&packet.bytes),
+            _ => None,
+        };
+        while !read.is_complete() {
+            let Some(RankMessage::Transport(part)) = next() else { panic!("{read:?}") };
+            assert!(read.take(part, 2));
+        }
+        assert_eq!((read.reached(), read.not_used()), (view.reached(), view.not_used()));
+        assert!(matches!(next(), Some(RankMessage::Finalize)));
     }
 
     #[test]

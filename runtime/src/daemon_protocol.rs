@@ -8,6 +8,7 @@
 //!        ◀─ Contact + outbox, life ────              Refused, Finalized, Failed, Alive, Running, Recalled, JobAborted
 //!        ◀─ AreYouRunning ─────────────
 //!        ── Running ───────────────────▶             once it takes notices: not while it is stopped
+//!        ── Transport ... ─────────────▶             only where the user asks for the report about transports
 //!        ── LeaveResult ... Finalize ──▶             for each result that others may ask for, then the last message
 //! ```
 //!
@@ -16,11 +17,12 @@
 
 use crate::carried::Carried;
 use crate::runtime::{RESULT_BYTES_MAX, ResultKey};
+use crate::transport_view::{PART_BYTES_MAX, TransportPart};
 use mend_base::{Identity, Peer, Reader, Wire, Writer};
 use mend_transport::{Card, Cause};
 
 /// The version of these messages. A hello of another version is refused.
-pub const VERSION: u16 = 8;
+pub const VERSION: u16 = 9;
 
 /// The secret of a job, which only its ranks' environments hold.
 pub type Secret = [u8; 16];
@@ -35,6 +37,7 @@ pub const ABORT_SOME_MAX: usize = 250;
 pub const MESSAGE_BYTES_MAX: usize = 4 + ResultKey::BYTES_MAX + RESULT_BYTES_MAX;
 
 const _: () = assert!(16 + Card::BYTES_MAX <= MESSAGE_BYTES_MAX);
+const _: () = assert!(PART_BYTES_MAX < MESSAGE_BYTES_MAX);
 const _: () = assert!(MESSAGE_BYTES_MAX <= crate::packet::PACKET_BYTES_MAX);
 
 /// The first message of a process.
@@ -84,6 +87,8 @@ pub enum RankMessage {
     Sits(Place),
     /// Answers [`DaemonMessage::AreYouRunning`].
     Running,
+    /// A part of what the rank says for the report about transports.
+    Transport(TransportPart),
     /// Leaves MPI.
     Finalize,
     /// Ends the job.
@@ -215,6 +220,7 @@ mod kind {
     pub const RECALL_RESULT: u8 = 11;
     pub const SITS: u8 = 12;
     pub const RUNNING: u8 = 13;
+    pub const TRANSPORT: u8 = 14;
     pub const WELCOME: u8 = 64;
     pub const HELLO_REFUSED: u8 = 65;
     pub const CONTACT: u8 = 66;
@@ -259,6 +265,10 @@ impl Wire for RankMessage {
             }
             RankMessage::Sits(place) => place.write(out),
             RankMessage::Running => out.u8(kind::RUNNING),
+            RankMessage::Transport(part) => {
+                out.u8(kind::TRANSPORT);
+                part.write(out);
+            }
             RankMessage::Finalize => out.u8(kind::FINALIZE),
             RankMessage::GiveUp => out.u8(kind::GIVE_UP),
             RankMessage::Abort(code) => {
@@ -283,6 +293,7 @@ impl Wire for RankMessage {
             kind::RECALL_RESULT => RankMessage::RecallResult(ResultKey::read(from)?),
             kind::SITS => RankMessage::Sits(Place::read(from)?),
             kind::RUNNING => RankMessage::Running,
+            kind::TRANSPORT => RankMessage::Transport(TransportPart::read(from)?),
             kind::FINALIZE => RankMessage::Finalize,
             kind::GIVE_UP => RankMessage::GiveUp,
             kind::ABORT => RankMessage::Abort(from.u32()? as i32),
@@ -572,6 +583,8 @@ mod tests {
         RESULT_BYTES_MAX, RankMessage, ResultKey, VERSION, Welcome, decode, encode, kind,
     };
     use crate::carried::Carried;
+    use crate::rank_ranges::RankRange;
+    use crate::transport_view::{RANGES_MAX, REASON_BYTES_MAX, Reached, TransportPart};
     use mend_base::{Identity, Job, Peer, Random, Wire};
     use mend_transport::{Card, TransportId};
 
@@ -609,7 +622,21 @@ mod tests {
             all.push(RankMessage::Sits(Place { is_blocked, seconds: 7, what }));
         }
         all.extend([RankMessage::RecallResult(KEY), RankMessage::Running]);
+        all.extend(transport_parts().map(RankMessage::Transport));
         all
+    }
+
+    fn transport_parts() -> [TransportPart; 4] {
+        let reached = |transport: &str, count: u32| Reached {
+            transport: transport.to_owned(),
+            ranks: (0..count).map(|at| RankRange { first: 2 * at, last: 2 * at }).collect(),
+        };
+        [
+            TransportPart::Reached(reached("", 1)),
+            TransportPart::Reached(reached("ofi (tcp;ofi_rxm over lo)", RANGES_MAX as u32)),
+            TransportPart::NotUsed("é".repeat(REASON_BYTES_MAX / 2)),
+            TransportPart::End,
+        ]
     }
 
     fn daemon_messages() -> Vec<DaemonMessage> {
@@ -683,6 +710,34 @@ mod tests {
         assert_eq!((neither[0], neither.len()), (kind::RECALLED, length_at + 1));
         neither[length_at] = 2;
         assert!(decode::<DaemonMessage>(&neither).is_none(), "2 is neither yes nor no");
+    }
+
+    #[test]
+    fn a_part_about_transports_with_ranges_or_texts_that_no_correct_rank_writes_is_refused() {
+        let of = |ranges: &[(u32, u32)]| {
+            let ranks = ranges.iter().map(|&(first, last)| RankRange { first, last }).collect();
+            encode(&RankMessage::Transport(TransportPart::Reached(Reached {
+                transport: "shm".to_owned(),
+                ranks,
+            })))
+        };
+        let is_read = |bytes: &[u8]| decode::<RankMessage>(bytes).is_some();
+        assert!(is_read(&of(&[(0, 0), (1, u32::MAX)])));
+        for wrong in [&of(&[(1, 0)]), &of(&[(0, 3), (3, 4)]), &of(&[(4, 5), (0, 1)])] {
+            assert!(!is_read(wrong), "{wrong:?}");
+        }
+        // Behind kind and number of the part: the length of the text.
+        let reason = encode(&RankMessage::Transport(TransportPart::NotUsed("a".repeat(REASON_BYTES_MAX))));
+        let mut longer = [&reason[..], b"a"].concat();
+        longer[2..4].copy_from_slice(&(REASON_BYTES_MAX as u16 + 1).to_le_bytes());
+        assert!(is_read(&reason) && !is_read(&longer));
+        let mut no_text = reason;
+        no_text[4] = 0xff;
+        assert!(!is_read(&no_text));
+        let mut no_ranges = of(&[(0, 0)]);
+        no_ranges.truncate(9);
+        no_ranges[7..9].copy_from_slice(&[0, 0]);
+        assert!(!is_read(&no_ranges));
     }
 
     #[test]

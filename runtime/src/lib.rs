@@ -15,11 +15,14 @@ pub mod packet;
 mod parameters;
 mod peer_lives;
 mod process;
+pub mod rank_ranges;
 mod runtime;
 pub mod settings;
 mod singleton;
 mod start;
 mod start_error;
+pub mod transport_matrix;
+pub mod transport_view;
 
 pub use client::{Client, NodePages, namespace};
 pub use emergency_channel::EmergencyChannel;

@@ -2,6 +2,7 @@
 //! The interface between an engine and its launcher: calls, and the notices that answer them.
 
 use crate::daemon_protocol::Place;
+use crate::transport_view::TransportView;
 use mend_base::{Identity, Peer};
 use mend_transport::{Card, Cause};
 
@@ -64,6 +65,9 @@ pub trait Runtime {
     /// Says where the program of this process is: because it has been blocked for long, or as the answer to
     /// [`Notice::WhereAreYou`].
     fn sits(&mut self, _place: Place) {}
+    /// Says by which transports this process has reached others, for the report of its job. To be called once, before
+    /// [`finalize`](Runtime::finalize), and only if the user asks for that report.
+    fn report_transports(&mut self, _view: &TransportView) {}
     /// Leaves MPI: this process has sent everything, and needs no other process any more.
     fn finalize(&mut self);
     /// Ends the job with `code`. The caller's process is killed with the others, soon after this call returns.

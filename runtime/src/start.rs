@@ -8,6 +8,7 @@ use crate::environment::{self, Address, InitialErrorHandler};
 use crate::runtime::{Membership, Notice, ResultKey, Runtime, RuntimeError};
 use crate::singleton::Singleton;
 use crate::start_error::StartError;
+use crate::transport_view::TransportView;
 use mend_base::Peer;
 use mend_base::parameter::Assignments;
 use mend_segment::{BellPage, Life};
@@ -165,6 +166,10 @@ impl Runtime for AnyRuntime {
 
     fn sits(&mut self, place: Place) {
         self.any_mut().sits(place);
+    }
+
+    fn report_transports(&mut self, view: &TransportView) {
+        self.any_mut().report_transports(view);
     }
 
     fn recall_result(&mut self, key: ResultKey) {

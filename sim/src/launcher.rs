@@ -392,8 +392,8 @@ impl Launcher {
                 // No simulated process goes on after it has said that it dies.
                 Effect::ExamineDying(rank) => self.daemon.on_dying_examined(rank, false),
                 Effect::Kill(rank) => self.kill(rank),
-                // No rank of a simulated job has the parameter.
-                Effect::Table(lines) => panic!("a report of a hang: {lines:?}"),
+                // No rank of a simulated job has the parameters.
+                Effect::Table(lines) => panic!("a report of a hang, or about transports: {lines:?}"),
                 Effect::Report(line) => self.job_oracle.on_report(&line),
                 Effect::EndJob(end) => {
                     self.job_oracle.assert_may_end(&end);

@@ -74,6 +74,7 @@ fn with_deaths(mut random: Random, size: u32, program: Program, any_rules: bool)
         fault_tolerant: !random.once_in(6) || !any_rules,
         counting: if random.once_in(3) { Counting::Worst } else { Counting::NotFailed },
         reports_deaths: random.once_in(3),
+        reports_transports: false,
         muted: if muted { Muted::Unasked } else { Muted::None },
     };
     cluster.plan_deaths(killer, rules);

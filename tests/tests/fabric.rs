@@ -102,6 +102,26 @@ fn messages_from_and_into_memory_that_is_mapped_anew_each_time_are_right_over_ea
 }
 
 #[test]
+fn frames_of_ranks_that_are_stopped_in_the_middle_of_them_are_right_over_each_provider() {
+    let test = "frames_of_ranks_that_are_stopped_in_the_middle_of_them_are_right_over_each_provider";
+    if let Some(why) = missing() {
+        return skip(test, &why);
+    }
+    let paused = program::compile(&prefix::place().root.join("tests/c/paused_senders.c"));
+    let paused = paused.unwrap_or_else(|why| panic!("{why}"));
+    for provider in PROVIDERS {
+        let mut command = over(provider, 4);
+        command.arg(&paused).arg("300");
+        let ended = WatchedCommand::new(command, LIMIT).run();
+        assert!(ended.is_clean(), "{provider}: {}", ended.report());
+        say(&format!(
+            "figure: {provider}: 900 messages of 64 KB of ranks that are stopped, {:.1} s",
+            ended.took.as_secs_f64()
+        ));
+    }
+}
+
+#[test]
 fn a_rank_asleep_in_a_receive_uses_less_than_2_per_cent_of_a_processor_over_each_provider() {
     let test = "a_rank_asleep_in_a_receive_uses_less_than_2_per_cent_of_a_processor_over_each_provider";
     if let Some(why) = missing() {

@@ -13,7 +13,7 @@
 //! | `transports`                     | which transports this process uses, and why not others              | the transports                     |
 //! | `fabric`                         | whether libfabric may be opened here, and the BTL over it           | `btl-ofi`                          |
 //! | `rdma_devices`                   | the devices for remote memory access of this host                   | the kernel                         |
-//! | `transport_report`               | the line of `MEND_REPORT=transports`                                | nothing                            |
+//! | `transport_report`               | what this process says for `MEND_REPORT=transports`                 | nothing                            |
 //! | `guard`                          | the entry to the engine: one thread at a time                       | `bias`, `semaphore`                |
 //! | `bias`                           | the words by which program and helper thread exclude each other     | nothing                            |
 //! | `wait`                           | the loop of polls, yields and sleeps                                | `guard`, `roles`, `blocked`, `semaphore`, `wait_timing`, `sleep_slot`, `clock` |

@@ -93,7 +93,8 @@ pub fn make(
             why_no_device = format!("libfabric uses {}", fabric.rails);
             providers = fabric.providers;
             chosen.networks.push(format!("ofi ({})", fabric.rails));
-            chosen.refusals = fabric.refusals;
+            // A provider may have the name of a transport, such as shm.
+            chosen.refusals = fabric.refusals.iter().map(|refusal| format!("ofi: {refusal}")).collect();
             networks.push(Box::new(fabric.ofi));
         }
         Some(Err(error)) => {

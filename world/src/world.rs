@@ -32,6 +32,7 @@ use mend_mpi::{
 };
 use mend_runtime::environment::InitialErrorHandler;
 use mend_runtime::settings::{self, SettingsError};
+use mend_runtime::transport_view::TransportView;
 use mend_runtime::{AnyRuntime, EmergencyChannel, Launched, Runtime, exit_code};
 use mend_segment::{BellPage, Life};
 use mend_transport::{Bml, EventPending, Loopback, WakeSet};
@@ -354,13 +355,18 @@ impl World {
     pub fn finish(&self) {
         // Nothing may make progress after the engine has finished, and until then this thread does.
         self.guard.enter().end_turns();
-        self.wait(|engine| engine.finish().then_some(()));
+        let mut own_view = None;
+        self.wait(|engine| {
+            let last = |net: &Net, runtime: &mut AnyRuntime| own_view = self.report_transports(net, runtime);
+            engine.finish_after(last).then_some(())
+        });
         if self.settings.has_word("report", "statistics") {
             eprintln!("mend: {}", self.statistics());
         }
-        if self.settings.has_word("report", "transports") {
+        if let Some(view) = own_view {
+            let lines = transport_report::own_lines(self.rank, self.job_size, view);
             // An error means that stderr is closed.
-            let _ = writeln!(std::io::stderr(), "mend: {}", self.transport_report());
+            let _ = std::io::stderr().write_all(lines.as_bytes());
         }
         self.waiting.end();
         self.registered_life.inspect(|registered_life| registered_life.end());
@@ -458,11 +464,18 @@ impl World {
         &self.unknown_parameters
     }
 
-    fn transport_report(&self) -> String {
-        self.inspect(|engine| {
-            let connections = engine.net().connections();
-            transport_report::line(self.rank, self.job_size, connections, &self.chosen_transports)
-        })
+    /// Tells the node daemon by which transports this process has reached others, if the user asks for it. Without a node daemon: what this
+    /// process has to print itself.
+    fn report_transports(&self, net: &Net, runtime: &mut AnyRuntime) -> Option<TransportView> {
+        if !self.settings.has_word("report", "transports") {
+            return None;
+        }
+        let view = transport_report::view(self.job_size, net.connections(), &self.chosen_transports);
+        if !self.launched {
+            return Some(view);
+        }
+        runtime.report_transports(&view);
+        None
     }
 
     /// The initial error handler of the program.

@@ -14,6 +14,7 @@ pub const CELLS: &[Cell] = &[
     rate("bandwidth", "1M", 2),
     rate("bandwidth", "4M", 2),
     rate("message_rate", "8", 2),
+    time("wake", "8", 2),
 ];
 
 /// The MPIs told to use the provider, with these C programs compiled; and what lies below.

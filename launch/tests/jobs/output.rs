@@ -115,6 +115,8 @@ fn a_job_whose_output_is_not_read_can_be_ended_by_a_signal_or_a_timeout() {
         assert_eq!(run.end().code, code);
     }
     let mut run = start(&["-n", "2", "--timeout", "1", "sh", "-c", script]);
+    // Before that, mpiexec may not have its environment yet, by which it is found.
+    run.node_daemon();
     drop(run.child.stdin.take());
     until("an end of all", || run.processes().is_empty());
     let ended = run.end();

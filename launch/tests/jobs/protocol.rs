@@ -25,7 +25,7 @@ fn many_ranks_run() {
 
 #[test]
 fn a_rank_that_writes_garbage_is_fenced_and_the_others_are_notified_and_go_on() {
-    for which in ["0", "1", "2", "3", "4", "5"] {
+    for which in ["0", "1", "2", "3", "4", "5", "6", "7", "8"] {
         let ended = run(&["-n", "3", PROBE, "garbage", which]);
         assert_eq!((ended.code, ended.stderr.as_str()), (0, ""), "{which}: {ended:?}");
         assert_eq!(ended.stdout.matches("rank 1 has failed").count(), 2, "{which}: {ended:?}");

@@ -7,6 +7,7 @@ use mend_runtime::carried::Carried;
 use mend_runtime::daemon_protocol::{DaemonMessage, Hello, Namespaces, RankMessage, decode, encode};
 use mend_runtime::environment::{Address, DAEMON};
 use mend_runtime::packet::{MayBlock, ReceiveResult, receive, send};
+use mend_runtime::transport_view::TransportView;
 use mend_runtime::{Launched, Notice, Runtime, StartError, connect_from_environment};
 use mend_segment::Life;
 use mend_transport::{Card, Cause, TransportId};
@@ -454,7 +455,22 @@ fn garbage(which: usize) -> ExitCode {
     let card = encode(&RankMessage::Publish(card_of(1), Carried::default()));
     let many = vec![255; 4096];
     let some = encode(&RankMessage::AbortSome(1, vec![Peer(1)]));
-    let packets: [&[&[u8]]; 6] = [&[b"garbage"], &[&hello], &[&own], &[&card, &card], &[&many], &[&some]];
+    let mut view = TransportView::default();
+    view.add_reached("shm", 0..4);
+    let parts: Vec<Vec<u8>> = view.parts().map(|part| encode(&RankMessage::Transport(part))).collect();
+    let (no_such_rank, end) = (&parts[0][..], &parts[1][..]);
+    let cut = &no_such_rank[..no_such_rank.len() - 1];
+    let packets: [&[&[u8]]; 9] = [
+        &[b"garbage"],
+        &[&hello],
+        &[&own],
+        &[&card, &card],
+        &[&many],
+        &[&some],
+        &[no_such_rank],
+        &[cut],
+        &[end, end],
+    ];
     for bytes in packets[which] {
         send(socket.as_fd(), bytes, &[], MayBlock::Yes);
     }

@@ -121,17 +121,24 @@ fn host() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The devices for remote memory access of this host, and whether one would be used.
+/// The devices for remote memory access of this host, and whether one would be used, or why not.
 fn rdma_devices(components: &[Component]) -> String {
-    let devices = mend_world::rdma_devices().join(", ");
-    let offers = || components.iter().flat_map(|component| &component.offers);
-    let used = offers()
-        .find(|offer| offer.refused.is_none() && mend_world::is_of_device(&offer.provider))
-        .map(|offer| format!("{} over {}", offer.provider, offer.interface));
-    match (devices.is_empty(), used) {
-        (true, _) => "none".to_owned(),
-        (false, Some(used)) => format!("{devices} (libfabric would use {used})"),
-        (false, None) => format!("{devices}: not used, as no provider of libfabric for devices is chosen"),
+    let ofi = components.iter().find(|component| component.name == "ofi");
+    devices_in_words(&mend_world::rdma_devices(), ofi)
+}
+
+fn devices_in_words(devices: &[String], ofi: Option<&Component>) -> String {
+    if devices.is_empty() {
+        return "none".to_owned();
+    }
+    let devices = devices.join(", ");
+    let mut used = ofi.iter().flat_map(|ofi| &ofi.offers).filter(|offer| offer.refused.is_none());
+    match (used.find(|offer| mend_world::is_of_device(&offer.provider)), ofi.map(|ofi| &ofi.runs)) {
+        (Some(FabricOffer { provider, interface, .. }), _) => {
+            format!("{devices} (libfabric would use {provider} over {interface})")
+        }
+        (None, Some(Err(why))) => format!("{devices}: not used, as libfabric cannot be used: {why}"),
+        (None, _) => format!("{devices}: not used, as no provider of libfabric for devices is chosen"),
     }
 }
 
@@ -227,8 +234,9 @@ pub fn kind_words(kind: ParameterKind) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Facts;
+    use super::{Component, Facts, devices_in_words};
     use crate::{json, text};
+    use mend_world::FabricOffer;
 
     #[test]
     fn every_parameter_and_component_is_in_both_forms() {
@@ -246,5 +254,25 @@ mod tests {
         }
         assert!(text.contains("life word") && json.contains("futex_waitv"));
         assert_eq!(json.matches('{').count(), json.matches('}').count());
+    }
+    #[test]
+    fn a_device_that_would_not_be_used_is_named_with_the_reason() {
+        let devices = ["mlx5_0".to_owned()];
+        let offer = |provider: &str| FabricOffer {
+            provider: provider.to_owned(),
+            interface: "eth0".to_owned(),
+            refused: None,
+        };
+        let words = |runs, offers| {
+            let ofi = Component { framework: "btl", name: "ofi", description: "", runs, offers };
+            devices_in_words(&devices, Some(&ofi))
+        };
+        assert_eq!(devices_in_words(&[], None), "none");
+        let left_out = words(Err("left out by btl = ^ofi".to_owned()), vec![]);
+        assert_eq!(left_out, "mlx5_0: not used, as libfabric cannot be used: left out by btl = ^ofi");
+        let other = words(Ok(String::new()), vec![offer("tcp")]);
+        assert_eq!(other, "mlx5_0: not used, as no provider of libfabric for devices is chosen");
+        let used = words(Ok(String::new()), vec![offer("tcp"), offer("verbs;ofi_rxm")]);
+        assert_eq!(used, "mlx5_0 (libfabric would use verbs;ofi_rxm over eth0)");
     }
 }

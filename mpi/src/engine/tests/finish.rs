@@ -34,6 +34,23 @@ fn a_process_leaves_when_the_transports_say_that_everything_has_been_received() 
 }
 
 #[test]
+fn what_is_to_be_said_last_is_said_once_before_the_runtime_is_told() {
+    let (job, [mut process, _]) = pair();
+    process.layers.net.is_flushed = false;
+    let mut said = 0;
+    for is_flushed in [false, false, true, true] {
+        process.layers.net.is_flushed = is_flushed;
+        let left = process.finish_after(|_, _| {
+            assert_eq!(job.finalized(), []);
+            said += 1;
+        });
+        assert_eq!((left, said), (is_flushed, u32::from(is_flushed)));
+        progress(&mut process);
+    }
+    assert_eq!(job.finalized(), [0]);
+}
+
+#[test]
 fn a_process_leaves_when_the_runtime_has_answered_about_a_peer_that_it_suspects() {
     for answer in [Notice::Alive(peer(1)), Notice::Failed(peer(1))] {
         let (job, [mut process, _]) = pair();
