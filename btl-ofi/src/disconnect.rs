@@ -148,6 +148,24 @@ impl Ofi {
     /// Sees to it that the peer reads no memory of this process any more. A process that has ended reads nothing; one that lives may be in the
     /// middle of a read, which only closing the endpoint ends. `false`: the device could not be opened again, which is tried later.
     fn silence_keys(&mut self, index: u32) -> bool {
+        // Those of all peers that are being severed, so that the device is opened again once for them.
+        for at in 0..self.severing.len() {
+            self.close_keys(self.severing[at]);
+        }
+        if !self.connections[index as usize].may_read {
+            self.end_keys_taken_back(Some(index));
+            return true;
+        }
+        let is_silent = self.reopen_all();
+        if is_silent {
+            self.connections.iter_mut().for_each(|connection| connection.may_read = false);
+            self.end_keys_taken_back(None);
+        }
+        is_silent
+    }
+
+    /// Closes the keys of a peer, and notes whether it may be reading by them.
+    fn close_keys(&mut self, index: u32) {
         let lives = !self.connections[index as usize].is_dead;
         let had_keys = self.keys.has(index) || self.transfers.keys_taken_back.has(index);
         let closed = self.keys.sever(index);
@@ -156,15 +174,6 @@ impl Ofi {
         }
         let may_read = had_keys && self.reads_outlive_keys() || closed.is_err();
         self.connections[index as usize].may_read |= lives && may_read;
-        if !self.connections[index as usize].may_read {
-            self.end_keys_taken_back(Some(index));
-            return true;
-        }
-        let is_silent = self.reopen_all();
-        if is_silent {
-            self.end_keys_taken_back(None);
-        }
-        is_silent
     }
 
     fn end_keys_taken_back(&mut self, connection: Option<u32>) {

@@ -151,7 +151,7 @@ impl Ofi {
         }
     }
 
-    /// Breaks the connections over sockets that stand still, of all peers in trouble at once, so that the next probes make new ones: the kernel would
+    /// Breaks the connections over sockets that stand still, of all ways that are broken at once, so that the next probes make new ones: the kernel would
     /// wait for up to as long again as the wire was cut. Those that were accepted do not tell their peer, but no sound one stands still.
     pub(crate) fn break_stuck(&mut self) {
         if self.now < self.next_break {
@@ -161,9 +161,10 @@ impl Ofi {
         let has_sockets = |rail: &usize| Family::of(&self.entry.rails[*rail].0) == Family::Sockets;
         let rails: Vec<usize> = (0..self.rails.len()).filter(has_sockets).collect();
         let own = rails.iter().map(|&rail| &self.entry.rails[rail].1[..]);
-        let in_trouble = self.connections.iter().filter(|connection| connection.trouble.is_some());
-        let paths = in_trouble
-            .flat_map(|connection| rails.iter().filter_map(|&rail| connection.paths[rail].as_ref()));
+        let paths = self.connections.iter().flat_map(|connection| {
+            let paths = rails.iter().filter_map(|&rail| connection.paths[rail].as_ref());
+            paths.filter(|path| connection.trouble.is_some() || path.is_broken)
+        });
         let broken = self.stuck.break_all(own, paths.map(|path| &path.name[..]));
         self.statistics.broken += broken as u64;
     }

@@ -66,6 +66,7 @@ impl Ofi {
 
     /// A peer that answers by a rail may be read by it again.
     fn probe_broken_paths(&mut self) {
+        let mut is_any_broken = false;
         for index in 0..self.connections.len() as u32 {
             let connection = &self.connections[index as usize];
             if connection.state != State::Connected {
@@ -74,7 +75,11 @@ impl Ofi {
             let is_broken =
                 |rail: &usize| connection.paths[*rail].as_ref().is_some_and(|path| path.is_broken);
             let broken: Vec<usize> = (0..connection.paths.len()).filter(is_broken).collect();
+            is_any_broken |= !broken.is_empty();
             broken.into_iter().for_each(|rail| _ = self.send_probe_by(index, rail, 0));
+        }
+        if is_any_broken {
+            self.break_stuck();
         }
     }
 }

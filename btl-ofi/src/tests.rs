@@ -72,11 +72,7 @@ fn pair(test: &str) -> Option<Pair> {
         open_reporting(&library, "tcp", instance, Some(4096), Box::new(report))
     };
     let mut btls = [open(1), open(2)];
-    let cards = btls.each_ref().map(|btl| {
-        let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
-        btl.advertise(&mut card);
-        card
-    });
+    let cards = btls.each_ref().map(card);
     for (at, btl) in btls.iter_mut().enumerate() {
         assert_eq!(btl.connect(PeerIndex(1 - at as u32), &cards[1 - at]), Ok(0));
     }
@@ -86,6 +82,12 @@ fn pair(test: &str) -> Option<Pair> {
         pair.btls.iter().all(|btl| btl.connections[0].state == State::Connected)
     });
     Some(pair)
+}
+
+fn card(btl: &Ofi) -> Card {
+    let mut card = Card { layout: Card::LAYOUT, ..Card::default() };
+    btl.advertise(&mut card);
+    card
 }
 
 /// A process over one provider, with frames for this many bytes, or for as many as suit the provider.
@@ -160,6 +162,20 @@ impl Pair {
             let now = self.started.elapsed() + step * std::time::Duration::from_millis(100);
             self.btls[1].progress(Instant(now.as_nanos() as u64), 64, &mut self.arrived[1]);
         }
+    }
+
+    /// A process with which process 1 is connected, too, as its connection 1.
+    fn third(&mut self) -> Ofi {
+        let library = Library::open(&Shim::path().to_string_lossy()).expect("it was opened before");
+        let mut third = open(&library, "tcp", 3, Some(4096));
+        assert_eq!(third.connect(PeerIndex(1), &card(&self.btls[1])), Ok(0));
+        assert_eq!(self.btls[1].connect(PeerIndex(2), &card(&third)), Ok(1));
+        while self.btls[1].connections[1].state != State::Connected {
+            let now = Instant(self.started.elapsed().as_nanos() as u64);
+            third.progress(now, 64, &mut Arrived::default());
+            self.progress(1);
+        }
+        third
     }
 
     fn local_faults(&self) -> usize {
@@ -278,6 +294,22 @@ fn a_device_that_cannot_be_opened_again_breaks_no_way() {
     assert!(pair.arrived[1].ended.is_empty(), "the peer may be reading");
     Shim::open().unwrap().set("");
     pair.until("the key is taken back", |pair| !pair.arrived[1].ended.is_empty());
+}
+
+#[test]
+fn peers_that_are_severed_together_and_may_read_cost_one_reopening() {
+    let Some(mut pair) = pair("peers_that_are_severed_together_and_may_read_cost_one_reopening") else {
+        return;
+    };
+    let _third = pair.third();
+    let access = RemoteAccess { read: true, write: false, atomic: false };
+    let region = pair.btls[1].register(0, &UserMemory::of_buffer(&Buffer::zeroed(100))).unwrap();
+    for connection in 0..2 {
+        pair.btls[1].expose(connection, Span { region, offset: 0, bytes: 100 }, access).unwrap();
+        pair.btls[1].sever(connection);
+    }
+    pair.until("both are severed", |pair| pair.arrived[1].severed == 2);
+    assert_eq!(pair.btls[1].statistics().reopened, 1);
 }
 
 #[test]
