@@ -132,7 +132,7 @@ impl Ofi {
             return;
         }
         if must_reopen {
-            // From the closing on the old device is not called any more but to be closed.
+            self.rails[rail].is_unsound = true;
             if let Err(code) = self.reopen(rail) {
                 self.rails[rail].broken.get_or_insert(code);
             }

@@ -43,8 +43,6 @@ pub struct Ofi {
     pub(crate) next_stall_look: Instant,
     /// When a broken device may be opened again.
     pub(crate) next_repair: Instant,
-    /// An endpoint by which peers read could not be closed: they may read what they have had keys of for as long as this process runs.
-    pub(crate) keeps_endpoint: bool,
     /// When connections over sockets that stand still may be broken next.
     pub(crate) next_break: Instant,
     pub(crate) stuck: StuckConnections,
@@ -233,7 +231,6 @@ impl Ofi {
             next_timer: Instant::default(),
             next_stall_look: Instant::default(),
             next_repair: Instant::default(),
-            keeps_endpoint: false,
             next_break: Instant::default(),
             stuck: StuckConnections::default(),
             keeps_transfers: false,

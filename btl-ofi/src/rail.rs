@@ -33,6 +33,8 @@ pub struct Rail {
     batch: [Completion; BATCH],
     /// The first fault of this process in posting receive buffers, and whether it was reported.
     receive_fault: Option<(Code, bool)>,
+    /// The device is not called but to be closed.
+    pub(crate) is_unsound: bool,
     /// The device is broken, and is to be opened again.
     pub(crate) broken: Option<Code>,
 }
@@ -69,6 +71,7 @@ impl Rail {
             events: VecDeque::with_capacity(BATCH),
             batch: [Completion::EMPTY; BATCH],
             receive_fault: None,
+            is_unsound: false,
             broken: None,
         })
     }
@@ -134,7 +137,7 @@ impl Rail {
         operation: Operation,
     ) -> Result<(), Code> {
         let (buffer, bytes) = frame;
-        self.check_works()?;
+        self.check_sound()?;
         if bytes <= self.inject_bytes_max {
             return self.endpoint.inject(buffers.bytes(buffer, bytes), to);
         }
@@ -152,14 +155,13 @@ impl Rail {
     }
 
     // Hot: per message.
-    /// A device that is broken is not called but to be closed.
-    fn check_works(&self) -> Result<(), Code> {
-        if self.broken.is_some() { Err(Code::AGAIN) } else { Ok(()) }
+    fn check_sound(&self) -> Result<(), Code> {
+        if self.is_unsound { Err(Code::AGAIN) } else { Ok(()) }
     }
 
     /// Sends a few bytes without a buffer, such as an answer.
     pub fn inject(&self, frame: &[u8], to: Address) -> Result<(), Code> {
-        self.check_works()?;
+        self.check_sound()?;
         self.endpoint.inject(frame, to)
     }
 
@@ -176,7 +178,7 @@ impl Rail {
         from: Target,
         operation: Operation,
     ) -> Result<(), Code> {
-        self.check_works()?;
+        self.check_sound()?;
         if self.transfers.is_none() {
             self.transfers = Some(Endpoint::open(&self.device, self.frame_bytes_max)?);
         }
@@ -234,9 +236,8 @@ impl Rail {
             Operation::Transfer { .. } => true,
             Operation::Unclosed { .. } => false,
         };
-        let may_be_read = frames_closed.is_err();
         let error = frames_closed.err().or(transfers_closed.err());
-        Closed { silent: operations.end_all(is_silent), error, may_be_read }
+        Closed { silent: operations.end_all(is_silent), error }
     }
 
     // Hot: per message.
@@ -255,7 +256,7 @@ impl Rail {
     // Hot: per call of progress.
     /// Reads a batch of completions, or one error completion. Returns whether there may be more.
     pub fn fill(&mut self) -> bool {
-        if self.broken.is_some() {
+        if self.broken.is_some() || self.is_unsound {
             return false;
         }
         match self.device.read(&mut self.batch) {
@@ -353,8 +354,6 @@ pub struct Closed {
     pub(crate) silent: Vec<Operation>,
     /// An endpoint could not be closed: the memory of the other operations stays lent.
     pub(crate) error: Option<Code>,
-    /// It is the endpoint by which peers read.
-    pub(crate) may_be_read: bool,
 }
 
 /// What the completion queue reports.

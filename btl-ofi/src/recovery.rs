@@ -230,10 +230,12 @@ impl Ofi {
         let _ = self.reopen(rail);
     }
 
-    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later, or peers may
-    /// read for good by one that could not be closed.
+    /// Opens the devices of all rails again, so that no peer reads memory of this process any more. `false`: it is tried again later.
+    ///
+    /// An endpoint that could not be closed counts at the second try no more: its device is not polled any longer, and a provider that needs
+    /// that sends nothing new, and one that does not has checked the key.
     pub(crate) fn reopen_all(&mut self) -> bool {
-        if self.now < self.next_repair || self.keeps_endpoint {
+        if self.now < self.next_repair {
             return false;
         }
         // Each is opened, also after an error.
@@ -248,7 +250,6 @@ impl Ofi {
         self.next_repair = self.now + REPAIR_PERIOD;
         let before = self.entry.rails[rail].1.clone();
         let closed = self.replace(rail, None)?;
-        self.keeps_endpoint |= closed.may_be_read;
         self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
         // the new one from the probes that follow. That of the card is tried first, also if it was not free the last time.

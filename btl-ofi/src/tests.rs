@@ -313,17 +313,6 @@ fn peers_that_are_severed_together_and_may_read_cost_one_reopening() {
 }
 
 #[test]
-fn memory_stays_lent_for_good_if_an_endpoint_by_which_peers_read_is_not_closed() {
-    let name = "memory_stays_lent_for_good_if_an_endpoint_by_which_peers_read_is_not_closed";
-    let Some(mut pair) = pair(name) else { return };
-    pair.take_back_a_key();
-    Shim::open().unwrap().set("site=close,code=EINVAL,count=1");
-    pair.wait_for_an_answer();
-    assert_eq!((pair.btls[1].statistics().reopened, pair.local_faults()), (1, 1));
-    assert!(pair.arrived[1].ended.is_empty(), "the peer may be reading by the first device");
-}
-
-#[test]
 fn a_device_that_is_opened_again_returns_to_the_address_of_the_card_once_that_is_free() {
     let test = "a_device_that_is_opened_again_returns_to_the_address_of_the_card_once_that_is_free";
     let Some(mut pair) = pair(test) else { return };
