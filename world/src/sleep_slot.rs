@@ -237,7 +237,7 @@ impl SleepSpan {
     const LONGEST: SleepSpan = SleepSpan(Duration::from_millis(100));
 
     /// The greatest length where nothing wakes the process.
-    const LONGEST_POLLED: SleepSpan = SleepSpan(Duration::from_millis(4));
+    const LONGEST_POLLED: SleepSpan = SleepSpan(Duration::from_millis(8));
 
     /// The length of the sleep after this one.
     pub fn next(self) -> SleepSpan {

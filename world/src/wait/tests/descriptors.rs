@@ -196,7 +196,7 @@ fn a_descriptor_that_is_readable_without_an_event_does_not_make_the_process_poll
 }
 
 #[test]
-fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first_and_for_four_at_last() {
+fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first_and_for_eight_at_last() {
     let slot = SleepSlot::new(Arc::new(BellPage::create(1).unwrap().0), 0);
     let mut set = SleepSet::default();
     set.wake.must_poll = true;
@@ -204,7 +204,7 @@ fn a_device_without_descriptor_lets_the_process_sleep_for_a_millisecond_at_first
     (0..20).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
     assert_eq!(sleep.span(), SleepSpan::FIRST);
     (0..300).for_each(|_| _ = slot.sleep(&mut sleep, &mut set));
-    assert_eq!(sleep.span(), SleepSpan::FIRST.next().next());
+    assert_eq!(sleep.span(), SleepSpan::FIRST.next().next().next());
 }
 
 /// A process with a helper thread. A static, as the helper is given functions without data.
