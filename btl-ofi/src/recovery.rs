@@ -113,6 +113,7 @@ impl Ofi {
     pub(crate) fn suspect(&mut self, index: u32, cause: Cause) {
         self.begin_trouble(index);
         let connection = &mut self.connections[index as usize];
+        connection.forget_stalls();
         if connection.is_open() && !connection.is_reported {
             connection.is_reported = true;
             self.callbacks.push_back(Callback::Error(index, cause));

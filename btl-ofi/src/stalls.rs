@@ -113,6 +113,11 @@ impl Connection {
         }
     }
 
+    /// The way was broken: reads that stood still then say nothing about how slow it is.
+    pub(crate) fn forget_stalls(&mut self) {
+        self.paths.iter_mut().flatten().for_each(|path| path.stalls = 0);
+    }
+
     /// Judges a read that the device of a rail has had, or has not taken, since then.
     fn stall(&self, rail: usize, since: Instant, now: Instant) -> Stall {
         let Some(path) = &self.paths[rail] else { return Stall::None };
@@ -156,6 +161,8 @@ mod tests {
         let at = |seconds: u64| Instant(9) + mend_base::Duration::from_millis(1_000 * seconds);
         assert_eq!(connection.stall(0, Instant(9), at(63)), Stall::Doubtful);
         assert_eq!(connection.stall(0, Instant(9), at(64)), Stall::Broken);
+        connection.forget_stalls();
+        assert_eq!(connection.stall(0, Instant(9), at(3)), Stall::Broken);
     }
 
     #[test]
