@@ -69,7 +69,7 @@ pub struct Connection {
 }
 
 /// Where the peer is on one rail.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Default, Clone, PartialEq, Eq, Debug)]
 pub struct Path {
     /// `None`: the device could not take it; it is tried again with the next probe.
     pub(crate) address: Option<Address>,
@@ -88,8 +88,7 @@ pub struct Path {
 impl Path {
     /// The way to a peer that has advertised `name`.
     pub fn new(address: Address, name: &[u8]) -> Self {
-        let (address, name, read_ended) = (Some(address), name.to_vec(), Instant::default());
-        Path { address, name, read_ended, stalls: 0, stall_seen: Instant::default(), is_broken: false }
+        Path { address: Some(address), name: name.to_vec(), ..Path::default() }
     }
 }
 
@@ -492,9 +491,8 @@ pub(crate) mod tests {
             chunk_bytes: 0,
             transfer_bytes_max: 0,
         };
-        let (name, read_ended, stall_seen) = (Vec::new(), Instant::default(), Instant::default());
-        let path = Path { address: None, name, read_ended, stalls: 0, stall_seen, is_broken: false };
-        let mut connection = Connection::new(PeerIndex(1), 1, 2, vec![Some(path)], limits, Instant(0));
+        let paths = vec![Some(Path::default())];
+        let mut connection = Connection::new(PeerIndex(1), 1, 2, paths, limits, Instant(0));
         connection.state = State::Connected;
         connection
     }

@@ -113,8 +113,8 @@ impl Ofi {
         }
     }
 
-    /// Closes the endpoint of transfers of a rail, and has all of them posted again. A device that does not stand that is opened again as a
-    /// whole, at most each 100 ms.
+    /// Closes the endpoint of transfers of a rail, and has all of them posted again. A device that must not go on
+    /// after that (`Family::closes_reads`) is opened again as a whole, at most each 100 ms.
     pub(crate) fn renew_transfers(&mut self, rail: usize) {
         let info = self.rails[rail].device().info();
         let must_reopen = !Family::closes_reads(&info.provider(), info.library_version());

@@ -6,7 +6,7 @@ use crate::connection::{ROUNDS, State};
 use crate::family::Family;
 use crate::ofi::{Callback, Ofi};
 use crate::operations::{Operation, TOKENS};
-use crate::rail::{Closed, Rail};
+use crate::rail::Rail;
 use mend_base::Duration;
 use mend_ffi_ofi::{Code, ErrorCompletion};
 use mend_transport::Cause;
@@ -250,7 +250,7 @@ impl Ofi {
         // Tried again after a while if it fails.
         self.next_repair = self.now + REPAIR_PERIOD;
         let before = self.entry.rails[rail].1.clone();
-        let closed = self.replace(rail, None)?;
+        let unclosed = self.replace(rail, None)?;
         self.break_ways(rail);
         // The earlier address is free now. With it peers find this process, even those that have a new address themselves; else they learn
         // the new one from the probes that follow. That of the card is tried first, also if it was not free the last time.
@@ -260,7 +260,7 @@ impl Ofi {
         }
         self.statistics.reopened += 1;
         self.reinsert_paths(rail);
-        closed.error.map_or(Ok(()), Err)
+        unclosed.map_or(Ok(()), Err)
     }
 
     /// The ways over this rail are broken, also those on which nothing is sent now.
@@ -272,9 +272,9 @@ impl Ofi {
         }
     }
 
-    /// Replaces a device by a new one, at this address or at any. Returns what is left of the old one; `Err`: the new one could not be opened, and the
-    /// old one stays.
-    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Closed, Code> {
+    /// Replaces a device by a new one, at this address or at any. Returns why the old one could not be closed, if that is so; `Err`: the new one
+    /// could not be opened, and the old one stays.
+    fn replace(&mut self, rail: usize, at: Option<&[u8]>) -> Result<Option<Code>, Code> {
         let frame_bytes_max = self.rails[rail].frame_bytes_max();
         let info = self.rails[rail].device().info().try_clone().ok_or(Code::AGAIN)?;
         let new = Rail::open(info, at, frame_bytes_max)?;
@@ -282,10 +282,10 @@ impl Ofi {
         let prepared = self.buffers.prepare(new.device())?;
         // The old device and the sends that it has use the old registrations until its endpoints are closed.
         let before = self.buffers.set_device(rail, new.device(), prepared);
-        let mut closed = core::mem::replace(&mut self.rails[rail], new).close();
+        let closed = core::mem::replace(&mut self.rails[rail], new).close();
         drop(before);
         self.entry.rails[rail].1 = name;
-        for operation in closed.silent.drain(..) {
+        for operation in closed.silent {
             match operation {
                 Operation::Frame { buffer, .. } => self.release(buffer),
                 Operation::Transfer { key, .. } | Operation::Unclosed { key, .. } => {
@@ -298,7 +298,7 @@ impl Ofi {
             self.buffers.keep_lent();
             self.report(Class::LocalFault, rail, "closing an endpoint", None, (code, 0));
         }
-        Ok(closed)
+        Ok(closed.error)
     }
 
     fn reinsert_paths(&mut self, rail: usize) {

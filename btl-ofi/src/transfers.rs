@@ -42,6 +42,13 @@ pub struct Transfer {
     pub(crate) registration: Option<mend_ffi_ofi::Registration>,
 }
 
+impl Transfer {
+    /// The connection, and the exposure of its peer.
+    fn accesses(&self) -> (u32, u64) {
+        (self.connection, crate::exposures::handle(&self.remote))
+    }
+}
+
 /// What a transfer does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum What {
@@ -452,8 +459,7 @@ impl Transfers {
 
     /// The device of the peer does not know the key of a transfer, nor will it know it for further transfers.
     pub fn on_key_dead(&mut self, key: Key) {
-        let Some(transfer) = self.entries.get(key) else { return };
-        let dead = (transfer.connection, crate::exposures::handle(&transfer.remote));
+        let Some(dead) = self.entries.get(key).map(Transfer::accesses) else { return };
         if !self.by_messages.contains(&dead) {
             self.by_messages.truncate(DEAD_KEYS_MAX - 1);
             self.by_messages.push_front(dead);
@@ -468,9 +474,7 @@ impl Transfers {
 
     /// Whether the peer has taken back the key of a transfer.
     pub fn is_taken_back(&self, key: Key) -> bool {
-        self.entries.get(key).is_some_and(|transfer| {
-            self.awaited.contains(&(transfer.connection, crate::exposures::handle(&transfer.remote)))
-        })
+        self.entries.get(key).is_some_and(|transfer| self.awaited.contains(&transfer.accesses()))
     }
 
     /// The device of a rail does not take a transfer now: it is tried again.
@@ -516,9 +520,7 @@ impl Transfers {
         let entries = &self.entries;
         let reads = |exposure: u64| {
             entries.iter().any(|(_, transfer)| {
-                transfer.connection == connection
-                    && transfer.posted.is_some()
-                    && crate::exposures::handle(&transfer.remote) == exposure
+                transfer.posted.is_some() && transfer.accesses() == (connection, exposure)
             })
         };
         let over = self.awaited.extract_if(.., |(of, exposure)| *of == connection && !reads(*exposure));
